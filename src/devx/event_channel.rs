@@ -75,12 +75,48 @@ impl RawChannel {
 }
 
 /// One subscription.
-#[derive(Clone)]
 struct Subscription {
     kind: EventKind,
     cookie: u64,
-    /// For a CQ: the number of its events that were read.
-    taken: Option<Arc<AtomicU32>>,
+    /// For completions of a CQ.
+    progress: Option<Progress>,
+}
+
+/// How many events of a CQ a subscription has read.
+///
+/// The arms of a CQ carry the number of its events, modulo 4. Each subscription gets each event, so
+/// their readings cannot be added up: the number is that of the subscription that has read most.
+struct Progress {
+    /// The number of the CQ's events that any subscription has read. The CQ's reader arms with it.
+    events: Arc<AtomicU32>,
+    /// The number of the last event that this subscription has read.
+    read: u32,
+}
+
+impl Progress {
+    fn new(events: Arc<AtomicU32>) -> Self {
+        Self { read: events.load(Ordering::Relaxed), events }
+    }
+
+    /// Counts an event that this subscription has read.
+    fn advance(&mut self) {
+        let read = self.read.wrapping_add(1);
+        self.read = read;
+        let _ = self.events.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |events| {
+            is_after(read, events).then_some(read)
+        });
+    }
+
+    /// Returns the number of events, if this subscription has not read as many.
+    fn missed(&self) -> Option<u32> {
+        let events = self.events.load(Ordering::Relaxed);
+        is_after(events, self.read).then_some(events)
+    }
+}
+
+/// Compares two numbers of events, which wrap.
+fn is_after(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other) as i32 > 0
 }
 
 // SAFETY: the channel is a descriptor, which several threads may read. All other fields are `Send`.
@@ -190,8 +226,9 @@ impl EventChannel {
         Ok(EventChannel { inner: Arc::new(inner) })
     }
 
-    /// Subscribes to events of that kind of `source`. They come here with `cookie`. Subscribing
-    /// twice gives each event twice.
+    /// Subscribes to events of that kind of `source`. They come here with `cookie`. Each
+    /// subscription gets each event, on this channel or on others. A CQ may have any number: its arms
+    /// count each event once.
     ///
     /// # Errors
     /// [`Error::Call`]: EINVAL for a kind that the HCA does not offer of objects.
@@ -204,8 +241,9 @@ impl EventChannel {
         cookie: u64,
     ) -> Result<()> {
         self.check(source.object())?;
-        let taken = source.taken(INTERNAL).filter(|_| kind == EventKind::Completion);
-        self.enter(source.object().as_raw().as_ptr(), Subscription { kind, cookie, taken })
+        let events = source.taken(INTERNAL).filter(|_| kind == EventKind::Completion);
+        let progress = events.map(Progress::new);
+        self.enter(source.object().as_raw().as_ptr(), Subscription { kind, cookie, progress })
     }
 
     /// Subscribes to events of that kind of the device, such as
@@ -215,7 +253,7 @@ impl EventChannel {
     /// [`Error::Call`]: EINVAL for a kind that is not the device's.
     #[doc(alias = "mlx5dv_devx_subscribe_devx_event")]
     pub fn subscribe_device(&self, kind: EventKind, cookie: u64) -> Result<()> {
-        self.enter(std::ptr::null_mut(), Subscription { kind, cookie, taken: None })
+        self.enter(std::ptr::null_mut(), Subscription { kind, cookie, progress: None })
     }
 
     /// Checks that the object belongs to this opened device, because the kernel finds it by a
@@ -253,7 +291,7 @@ impl EventChannel {
     /// Subscribes an eventfd to events of that kind of `source`, or of the device. Each event adds
     /// one to the eventfd, which the kernel keeps, and does not come here. A program that waits for
     /// completions in this way reports each one by
-    /// [`event_taken`](crate::ring::CqReader::event_taken).
+    /// [`event_taken`](crate::verbs::CompletionQueue::event_taken).
     ///
     /// # Errors
     /// [`Error::Call`]: EINVAL also for a descriptor that is no eventfd.
@@ -300,6 +338,33 @@ impl EventChannel {
     /// awaited event may be among them. The remaining events can still be read.
     #[doc(alias = "mlx5dv_devx_get_event")]
     pub fn try_event(&self) -> Result<Option<DevxEvent>> {
+        if let Some(event) = self.read()? {
+            return Ok(Some(event));
+        }
+        // A subscription made after an event, or one that holds one unread event at most, reads
+        // fewer events than others. It has missed none of those that others have read before this
+        // channel is empty.
+        let missed: Vec<(usize, u32)> = (0..)
+            .zip(&*self.subscriptions())
+            .filter_map(|(key, it)| Some((key, it.progress.as_ref()?.missed()?)))
+            .collect();
+        if missed.is_empty() {
+            return Ok(None);
+        }
+        let event = self.read()?;
+        if event.is_none() {
+            let mut subscriptions = self.subscriptions();
+            for (key, events) in missed {
+                if let Some(progress) = &mut subscriptions[key].progress {
+                    progress.read = events;
+                }
+            }
+        }
+        Ok(event)
+    }
+
+    /// Reads the next event, if there is one, and counts it.
+    fn read(&self) -> Result<Option<DevxEvent>> {
         const CALL: &str = "mlx5dv_devx_get_event";
         // The cookie, and the HCA's event data.
         let mut room = [0u64; 1 + eqe::SIZE / 8];
@@ -319,14 +384,16 @@ impl EventChannel {
             }
             let whole = got as usize == size_of_val(&room);
             let key = usize::try_from(room[0]).unwrap_or(usize::MAX);
-            let known = self.subscriptions().get(key).cloned();
-            let Some(Subscription { kind, cookie, taken }) = known else {
+            let mut subscriptions = self.subscriptions();
+            let Some(subscription) = subscriptions.get_mut(key) else {
                 let rule = "the channel was subscribed to by other means than this type's";
                 return Err(Error::attribute("cookie of an event", room[0], rule));
             };
-            if let Some(taken) = taken {
-                taken.fetch_add(1, Ordering::Relaxed);
+            if let Some(progress) = &mut subscription.progress {
+                progress.advance();
             }
+            let (kind, cookie) = (subscription.kind, subscription.cookie);
+            drop(subscriptions);
             let mut words = room[1..].iter().flat_map(|word| word.to_ne_bytes());
             let eqe = (whole && !self.inner.omits)
                 .then(|| std::array::from_fn(|_| words.next().unwrap_or(0)));

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, Status};
-use mlx5::devx::{EventChannel, EventKind};
+use mlx5::devx::{EventChannel, EventKind, Firmware};
 use mlx5::ring::{CqReader, SendQueue};
-use mlx5::verbs::Errno;
+use mlx5::verbs::{CompletionQueue, Errno};
 use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage, Sge};
 
 use super::ends::{Device, receives, sends};
@@ -110,6 +110,95 @@ fn a_message_wakes_the_receiver_in_its_sleep() {
             }
         }
     });
+}
+
+/// A CQ, what its completions need, and its subscriptions, each on a channel of its own.
+struct Subscribed {
+    channels: Vec<EventChannel>,
+    reader: CqReader,
+    queue: SendQueue,
+    cq: CompletionQueue<Firmware>,
+    device: Device,
+}
+
+impl Subscribed {
+    fn new(subscriptions: usize) -> Self {
+        let device = Device::new();
+        let cq = device.cq(16);
+        let qp = device.alone(device.builder(&cq).build().unwrap());
+        let mut reader = CqReader::new(&cq).unwrap();
+        let queue = sends(&qp, &mut reader);
+        let mut it = Self { channels: Vec::new(), reader, queue, cq, device };
+        (0..subscriptions).for_each(|_| it.subscribe());
+        it
+    }
+
+    fn subscribe(&mut self) {
+        let channel = EventChannel::new(&self.device.context).unwrap();
+        channel.subscribe(&self.cq, EventKind::Completion, 0).unwrap();
+        self.channels.push(channel);
+    }
+
+    /// Arms, and completes a request. Its event is unread then.
+    fn complete(&mut self) {
+        self.reader.arm();
+        post(&mut self.queue, 1);
+        let _ = wait(&mut self.reader, &mut self.queue);
+    }
+
+    /// Reads an event by the subscription of this number, which has one.
+    fn read(&self, number: usize) {
+        assert!(self.channels[number].wait(PATIENCE).unwrap().is_some(), "no event");
+    }
+}
+
+#[test]
+fn any_number_of_subscriptions_get_each_event() {
+    for subscriptions in 1..10 {
+        let mut cq = Subscribed::new(subscriptions);
+        for _ in 0..9 {
+            cq.complete();
+            (0..subscriptions).for_each(|number| cq.read(number));
+        }
+    }
+}
+
+#[test]
+fn events_that_a_subscription_reads_late_are_not_counted_again() {
+    let mut cq = Subscribed::new(4);
+    for _ in 0..9 {
+        cq.complete();
+        cq.read(0);
+        // Each arm after one more has read the event of before.
+        for late in 1..4 {
+            cq.reader.arm();
+            cq.read(late);
+        }
+    }
+}
+
+#[test]
+fn a_subscription_that_others_were_ahead_of_may_be_the_only_one_read() {
+    let mut cq = Subscribed::new(1);
+    // Made while an event is unread, which it does not get.
+    cq.complete();
+    cq.subscribe();
+    assert!(cq.channels[1].try_event().unwrap().is_none());
+    cq.read(0);
+    for _ in 0..9 {
+        assert!(cq.channels[1].try_event().unwrap().is_none());
+        cq.complete();
+        cq.read(1);
+    }
+    // The first one has those, late, and goes on.
+    for _ in 0..9 {
+        cq.read(0);
+    }
+    assert!(cq.channels[0].try_event().unwrap().is_none());
+    for _ in 0..9 {
+        cq.complete();
+        cq.read(0);
+    }
 }
 
 #[test]
