@@ -73,7 +73,7 @@ fn a_channel_polls_where_its_receives_complete() {
     let receiver = Receiver::new(&qp, &mut receives, ReceiveConfig::default()).unwrap();
     let (qp, completions) = (card.connect(qp), CqReader::new(&cq).unwrap());
     let refused = Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap_err();
-    assert!(matches!(refused, Error::Queue(QueueError::CqMismatch)), "{refused}");
+    assert!(matches!(refused.error, Error::Queue(QueueError::CqMismatch)), "{refused}");
 }
 
 /// Send queues over queue pairs without thread domains, until one is refused.

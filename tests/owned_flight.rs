@@ -4,11 +4,14 @@ mod rig;
 
 use std::collections::VecDeque;
 
+use mlx5::Error;
 use mlx5::endpoint::{
-    Buffers, Endpoint, EndpointError, MrSlice, Outcome, PreparedEndpoint, Receiver, Returned,
+    Buffers, Endpoint, EndpointError, MrSlice, NotBuilt, NotClosed, Outcome, PreparedEndpoint,
+    Receiver, Returned,
 };
-use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig, SendQueue};
-use mlx5::verbs::QueuePair;
+use mlx5::ib::Rc;
+use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue};
+use mlx5::verbs::{AddressVector, Init, QueuePair, RtrAttributes};
 use mlx5::wqe::{EncodeError, InlineBytes, Nop, RdmaRead, RdmaWrite, Remote, SendMessage};
 use mlx5_model::Mode;
 use rig::Rig;
@@ -519,4 +522,66 @@ fn prepared_requests_return_no_memory_of_leaked_batches() {
         assert!(matches!(returned.buffers, Buffers::None), "{returned:?}");
     }
     drop((rig, target, peer));
+}
+
+/// A queue pair in INIT with two receives posted, the region that their memory is of, and its CQ.
+fn receives_before_connecting(rig: &Rig) -> (QueuePair<Rc, Init>, Receiver, MrSlice, CqReader) {
+    let cq = rig.cq(7);
+    let qp = rig.init(QueuePair::builder(&rig.pd, &cq));
+    let mut reader = CqReader::new(&cq).unwrap();
+    let mut receiver = Receiver::new(&qp, &mut reader, ReceiveConfig::default()).unwrap();
+    let mut region = MrSlice::new(rig.memory(64));
+    let (second, first) = (region.split_off(48), region.split_off(32));
+    receiver.post(1, first).unwrap();
+    receiver.post(2, vec![second]).unwrap();
+    (qp, receiver, region, reader)
+}
+
+/// Checks that these are all receives, and joins their memory to the rest of the region.
+fn joins(rest: MrSlice, receives: Vec<(u64, Buffers)>) {
+    assert_eq!(receives.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2]);
+    let parts = receives.into_iter().flat_map(|(_, buffers)| buffers);
+    alone(parts.fold(rest, |whole, part| whole.join(part).unwrap()));
+}
+
+#[test]
+fn receives_come_back_if_a_transition_fails() {
+    let rig = Rig::new(Mode::Trapped);
+    let (qp, receiver, rest, mut reader) = receives_before_connecting(&rig);
+    let end = rig.local.connection_data(&qp);
+    let wrong = rig.local.rtr(&end, &end);
+    let wrong = RtrAttributes { address: AddressVector { port: 9, ..wrong.address }, ..wrong };
+    let failed = qp.rtr(&wrong).unwrap_err();
+    // The receiver of another queue pair comes back whole.
+    let (other, other_receiver, other_rest, _other_reader) = receives_before_connecting(&rig);
+    let NotClosed { error, queue_pair, receiver } = receiver.close(other).unwrap_err();
+    assert!(matches!(error, Error::Queue(QueueError::QpMismatch)), "{error}");
+    let closed = other_receiver.close(queue_pair).unwrap();
+    joins(other_rest, closed.receives);
+    let closed = receiver.expect("the receiver").close(failed.queue_pair).unwrap();
+    joins(rest, closed.receives);
+    // Queue pair and CQ can be connected now.
+    let qp = rig.to_init(closed.qp);
+    let receiver = Receiver::new(&qp, &mut reader, ReceiveConfig::default()).unwrap();
+    let qp = qp.rtr(&rig.local.rtr(&end, &end)).unwrap().rts(&rig.local.rts(&end, &end)).unwrap();
+    Endpoint::new(qp, receiver, reader, SendConfig::default()).unwrap();
+}
+
+#[test]
+fn receives_come_back_if_no_endpoint_is_built() {
+    let rig = Rig::new(Mode::Trapped);
+    let (qp, receiver, rest, reader) = receives_before_connecting(&rig);
+    let end = rig.local.connection_data(&qp);
+    let qp = qp.rtr(&rig.local.rtr(&end, &end)).unwrap().rts(&rig.local.rts(&end, &end)).unwrap();
+    let foreign = CqReader::new(&rig.cq(64)).unwrap();
+    let failed = Endpoint::new(qp, receiver, foreign, SendConfig::default()).unwrap_err();
+    assert!(matches!(failed.error, Error::Queue(QueueError::CqMismatch)), "{failed}");
+    // The CQ has not as many slots as the send queue is to reserve.
+    let NotBuilt { queue_pair, receiver, completions: foreign, .. } = failed;
+    let many = SendConfig { requests: 64, ..SendConfig::default() };
+    let failed = Endpoint::new(queue_pair, receiver, reader, many).unwrap_err();
+    assert!(matches!(failed.error, Error::Queue(QueueError::CqFull { .. })), "{failed}");
+    let closed = failed.receiver.close(failed.queue_pair).unwrap();
+    joins(rest, closed.receives);
+    drop((foreign, failed.completions));
 }

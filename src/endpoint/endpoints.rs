@@ -197,7 +197,8 @@ impl<T: Transport> Endpoints<T> {
         let qpn = qp.number();
         // The send queue completes on the CQ here, so the queue pair is of the same device as the
         // attached ones: one that has its number is the same.
-        let mut core = Core::new(qp, None, &mut self.completions, config)?;
+        let core = Core::new(qp, None, &mut self.completions, config);
+        let mut core = core.map_err(|(error, ..)| error)?;
         let Some(key) = self.members.key_of(qpn) else {
             let member = Member { qpn, shares: false, stage: Stage::Connected(core) };
             return Ok(self.members.insert(member));

@@ -4,7 +4,7 @@
 use super::flight::{Flight, InFlight, Outstanding};
 use super::{Buffers, EndpointBatch, MrSlice, Outcome, Owned, Refused, Returned};
 use crate::cqe::SendDone;
-use crate::error::QueueError;
+use crate::error::{Error, QueueError};
 use crate::ib::{Counter, INTERNAL, Internal, Transport};
 use crate::ring::give_back::Mark;
 use crate::ring::send_ring::SendRing;
@@ -70,17 +70,24 @@ pub(super) struct Reclaimed<T: Transport> {
 }
 
 impl<T: Transport, R> Core<T, R, SendQueue<T>> {
-    /// Takes over the send queue of a connected queue pair.
+    /// Takes over the send queue of a connected queue pair. On an error, returns the queue pair and
+    /// `receive`, too.
+    #[allow(clippy::result_large_err, reason = "what the caller gave")]
     pub(super) fn new(
         qp: QueuePair<T, Rts>,
         receive: R,
         completions: &mut CqReader,
         config: SendConfig,
-    ) -> crate::error::Result<Self> {
-        let domain = qp.domain().ok_or(QueueError::NoQueue)?;
-        let send = SendQueue::new(&qp, completions, config)?;
-        let flight = Flight::new(send.ring.cursor.shape(), domain, qp.owner(INTERNAL));
-        Ok(Self { qp, send, receive, flight, retired: None })
+    ) -> Result<Self, (Error, QueuePair<T, Rts>, R)> {
+        let taken = qp.domain().ok_or(QueueError::NoQueue.into()).and_then(|domain| {
+            let send = SendQueue::new(&qp, completions, config)?;
+            let flight = Flight::new(send.ring.cursor.shape(), domain, qp.owner(INTERNAL));
+            Ok((send, flight))
+        });
+        match taken {
+            Ok((send, flight)) => Ok(Self { qp, send, receive, flight, retired: None }),
+            Err(error) => Err((error, qp, receive)),
+        }
     }
 
     /// Posts a request, see [`Endpoint::post`](super::Endpoint::post).

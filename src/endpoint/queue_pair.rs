@@ -6,7 +6,8 @@ use core::mem::MaybeUninit;
 use super::pair::{Core, Reclaimed, SendHalf};
 use super::receiver::ReceiveHalf;
 use super::{
-    Buffers, EndpointBatch, EndpointError, NoReceiver, Outcome, Owned, Receiver, Refused, Returned,
+    Buffers, EndpointBatch, EndpointError, NoReceiver, NotBuilt, Outcome, Owned, Receiver, Refused,
+    Returned,
 };
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
 use crate::ib::{INTERNAL, Rc, Transport};
@@ -129,46 +130,59 @@ impl<T: Transport> Endpoint<T> {
     /// peer sends.
     ///
     /// # Errors
-    /// The errors of [`SendQueue::new`]. `QpMismatch` or `CqMismatch`
-    /// ([`QueueError`](crate::ring::QueueError)) if the receiver is of another queue pair, or
-    /// completes on another CQ. All arguments are dropped then.
+    /// [`NotBuilt`], which returns queue pair, receiver and reader, with the errors of
+    /// [`SendQueue::new`]. `QpMismatch` or `CqMismatch` ([`QueueError`](crate::ring::QueueError)) if
+    /// the receiver is of another queue pair, or completes on another CQ.
+    #[allow(clippy::result_large_err, reason = "all that the endpoint was to be built of")]
     pub fn new(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
         completions: CqReader,
         config: SendConfig,
-    ) -> crate::error::Result<Self> {
+    ) -> Result<Self, NotBuilt<T>> {
         Self::build(qp, receiver, completions, None, config)
     }
 
     /// Creates an endpoint whose receives complete on another CQ, `receive_completions`.
     ///
     /// # Errors
-    /// The errors of [`SendQueue::new`]. `QpMismatch` or `CqMismatch`
-    /// ([`QueueError`](crate::ring::QueueError)) if the receiver is of another queue pair, or
-    /// completes on another CQ. All arguments are dropped then.
+    /// [`NotBuilt`], which returns queue pair, receiver and readers, with the errors of
+    /// [`SendQueue::new`]. `QpMismatch` or `CqMismatch` ([`QueueError`](crate::ring::QueueError)) if
+    /// the receiver is of another queue pair, or completes on another CQ.
+    #[allow(clippy::result_large_err, reason = "all that the endpoint was to be built of")]
     pub fn with_receive_completions(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
         completions: CqReader,
         receive_completions: CqReader,
         config: SendConfig,
-    ) -> crate::error::Result<Self> {
+    ) -> Result<Self, NotBuilt<T>> {
         Self::build(qp, receiver, completions, Some(receive_completions), config)
     }
 
+    #[allow(clippy::result_large_err, reason = "all that the endpoint was to be built of")]
     fn build(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
         mut completions: CqReader,
         receive_completions: Option<CqReader>,
         config: SendConfig,
-    ) -> crate::error::Result<Self> {
-        receiver.check(&qp, receive_completions.as_ref().unwrap_or(&completions))?;
-        let core = Core::new(qp, receiver, &mut completions, config)?;
-        // A poll that finds no CQE in the first CQ must look at the other.
-        completions.watch(receive_completions.is_some());
-        Ok(Self { core, completions, receive_completions })
+    ) -> Result<Self, NotBuilt<T>> {
+        let built = match receiver.check(&qp, receive_completions.as_ref().unwrap_or(&completions))
+        {
+            Ok(()) => Core::new(qp, receiver, &mut completions, config),
+            Err(error) => Err((error.into(), qp, receiver)),
+        };
+        match built {
+            Ok(core) => {
+                // A poll that finds no CQE in the first CQ must look at the other.
+                completions.watch(receive_completions.is_some());
+                Ok(Self { core, completions, receive_completions })
+            }
+            Err((error, queue_pair, receiver)) => {
+                Err(NotBuilt { error, queue_pair, receiver, completions, receive_completions })
+            }
+        }
     }
 }
 
@@ -188,7 +202,8 @@ impl<T: Transport> SendEndpoint<T> {
         mut completions: CqReader,
         config: SendConfig,
     ) -> crate::error::Result<Self> {
-        let core = Core::new(qp, NoReceiver::default(), &mut completions, config)?;
+        let core = Core::new(qp, NoReceiver::default(), &mut completions, config);
+        let core = core.map_err(|(error, ..)| error)?;
         Ok(Self { core, completions, receive_completions: None })
     }
 }

@@ -3,12 +3,12 @@
 use core::hint::black_box;
 
 use super::flight::{Flight, InFlight, Outstanding};
-use super::{Buffers, Owned, Refused};
+use super::{Buffers, NotClosed, Owned, Refused};
 use crate::error::QueueError;
-use crate::ib::{INTERNAL, Internal, Transport};
+use crate::ib::{INTERNAL, Internal, Rc, Transport};
 use crate::ring::source::ObjectId;
 use crate::ring::{CqReader, Queues, ReceiveConfig, ReceiveQueue, ReceiveSource};
-use crate::verbs::{QueuePair, Rts};
+use crate::verbs::{QueuePair, Reset, Rts, State, TransitionError};
 use crate::wqe::SgeList;
 
 /// The receive half of an [`Endpoint`](super::Endpoint): a [`Receiver`], or [`NoReceiver`].
@@ -81,6 +81,16 @@ pub struct Receiver {
     flight: Flight,
 }
 
+/// The parts of a closed receiver. See the example on [`Receiver::close`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ClosedReceiver<T: Transport = Rc> {
+    /// The queue pair, in RESET.
+    pub qp: QueuePair<T, Reset>,
+    /// Ids and memory of the receives that no poll has returned, oldest first.
+    pub receives: Vec<(u64, Buffers)>,
+}
+
 impl Receiver {
     /// Takes over a receive queue, see [`ReceiveQueue::new`].
     ///
@@ -134,14 +144,61 @@ impl Receiver {
         Ok(())
     }
 
+    /// Moves the queue pair to RESET, and returns it with the memory of the receives. For
+    /// connections that fail before there is an [`Endpoint`](super::Endpoint).
+    ///
+    /// ```no_run
+    /// # use mlx5::endpoint::{MrSlice, Receiver};
+    /// # use mlx5::ib::Rc;
+    /// # use mlx5::verbs::{Init, QueuePair, RtrAttributes};
+    /// # fn example(
+    /// #     qp: QueuePair<Rc, Init>, receiver: Receiver, peer: &RtrAttributes,
+    /// #     free: &mut Vec<MrSlice>,
+    /// # ) -> mlx5::Result<()> {
+    /// if let Err(failed) = qp.rtr(peer) {
+    ///     println!("{}", failed.error);
+    ///     let closed = receiver.close(failed.queue_pair)?;
+    ///     free.extend(closed.receives.into_iter().flat_map(|(_, buffers)| buffers));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotClosed`] with [`QueueError::QpMismatch`], and the receiver, if it is of another queue
+    /// pair; with [`Error::Call`](crate::Error::Call) if the reset fails.
+    #[allow(clippy::result_large_err, reason = "the queue pair and the receiver themselves")]
+    pub fn close<T: Transport, S: State>(
+        self,
+        qp: QueuePair<T, S>,
+    ) -> Result<ClosedReceiver<T>, NotClosed<T, S>> {
+        if !self.is_of(&qp) {
+            let error = QueueError::QpMismatch.into();
+            return Err(NotClosed { error, queue_pair: qp, receiver: Some(self) });
+        }
+        // Its claim prevents the reset.
+        let receives = self.give_up(INTERNAL);
+        match qp.reset() {
+            Ok(qp) => Ok(ClosedReceiver { qp, receives: receives.after_reset() }),
+            Err(TransitionError { queue_pair, error }) => {
+                Err(NotClosed { error, queue_pair, receiver: None })
+            }
+        }
+    }
+
+    /// Returns whether it is the receive queue of `qp`.
+    fn is_of<T: Transport, S: State>(&self, qp: &QueuePair<T, S>) -> bool {
+        // Compares the objects: two devices may give their queue pairs the same number.
+        self.queue.is_of(ObjectId::at(qp.as_raw().as_ptr()))
+    }
+
     /// Fails unless it is the receive queue of `qp`, and completes on `completions`.
     pub(super) fn check<T: Transport>(
         &self,
         qp: &QueuePair<T, Rts>,
         completions: &CqReader,
     ) -> Result<(), QueueError> {
-        // Compares the objects: two devices may give their queue pairs the same number.
-        if !self.queue.is_of(ObjectId::at(qp.as_raw().as_ptr())) {
+        if !self.is_of(qp) {
             return Err(QueueError::QpMismatch);
         }
         if !self.queue.completes_on(completions) {

@@ -60,7 +60,8 @@ fn connect(bench: &mut Bench, arriving: u64) -> Verdict<(Line, Door)> {
     let base = &bench.base;
     let qp = qp.rtr(&base.rtr(&shape, &mine, &theirs)).map_err(|refused| refused.error)?;
     let qp = qp.rts(&base.rts(&shape, &mine, &theirs)).map_err(|refused| refused.error)?;
-    let endpoint = Endpoint::new(qp, receiver, completions, SendConfig::default())?;
+    let endpoint = Endpoint::new(qp, receiver, completions, SendConfig::default());
+    let endpoint = endpoint.map_err(mlx5::Error::from)?;
     let patience = base.terms.patience;
     Ok((Line { endpoint, returned: VecDeque::new(), patience }, door))
 }
