@@ -14,7 +14,7 @@ use super::{
 };
 use crate::cqe::{Completion, QueueKind};
 use crate::error::QueueError;
-use crate::ib::{INTERNAL, Rc, Transport};
+use crate::ib::{Dci, INTERNAL, Rc, Recoverable, Transport};
 use crate::ring::completion::Found;
 use crate::ring::{
     CqReader, PostError, ReceiveConfig, ReceiveSource, RegisterUse, SendConfig, SendQueue, Srq,
@@ -573,5 +573,34 @@ fn flush<T: Transport>(
     let deadline = Instant::now() + time;
     while !shared.take_flushed(qp.number(), last, completions) && Instant::now() < deadline {
         std::thread::yield_now();
+    }
+}
+
+impl<T: Recoverable> Endpoints<T> {
+    /// Recovers a connection after a request failed: moves its queue pair from SQE back to RTS, see
+    /// [`Endpoint::recover`](super::Endpoint::recover). Poll first, until every outstanding request
+    /// of the connection is returned.
+    ///
+    /// # Errors
+    /// [`QueueError::UnknownConnection`] if it was removed, or is not inserted yet;
+    /// [`QueueError::WrongState`] if the queue pair is not in SQE; [`QueueError::NotIdle`] if
+    /// requests are outstanding; [`Error::Call`](crate::Error::Call). Nothing is changed then.
+    pub fn recover(&mut self, connection: ConnectionKey) -> crate::error::Result<()> {
+        let core = self.members.get(connection).and_then(Member::core);
+        core.ok_or(QueueError::UnknownConnection)?.send.recover()
+    }
+}
+
+impl Endpoints<Dci> {
+    /// Continues posting on an initiator after requests failed on a stream, see
+    /// [`Endpoint::go_on`](super::Endpoint::go_on).
+    ///
+    /// # Errors
+    /// [`QueueError::UnknownConnection`] if it was removed, or is not inserted yet;
+    /// [`QueueError::WrongState`]: the queue pair has failed; [`QueueError::QueryQp`]. The
+    /// connection stays stopped then.
+    pub fn go_on(&mut self, connection: ConnectionKey) -> Result<(), QueueError> {
+        let core = self.members.get(connection).and_then(Member::core);
+        core.ok_or(QueueError::UnknownConnection)?.send.go_on()
     }
 }

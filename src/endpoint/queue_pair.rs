@@ -10,7 +10,8 @@ use super::{
     Returned,
 };
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
-use crate::ib::{INTERNAL, Rc, Transport};
+use crate::error::QueueError;
+use crate::ib::{Dci, INTERNAL, Rc, Recoverable, Transport};
 use crate::ring::Patch;
 use crate::ring::completion::Found;
 use crate::ring::{CqReader, PollError, PostError, Prepared, ReceiveQueue, SendConfig, SendQueue};
@@ -268,6 +269,48 @@ impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
         let Reclaimed { qp, sends, receives } =
             core.reset(|_, _| (), |half| half.give_up(INTERNAL))?;
         Ok(Closed { qp, completions, receive_completions, sends, receives })
+    }
+}
+
+impl<T: Recoverable, R: ReceiveHalf> Endpoint<T, R> {
+    /// Recovers after a request failed: moves the queue pair from SQE back to RTS, see
+    /// [`SendQueue::recover`]. Poll first, until every outstanding request is returned. Receives
+    /// are not affected. Convert a [`PreparedEndpoint`] or [`SharedEndpoint`](super::SharedEndpoint)
+    /// back before.
+    ///
+    /// # Errors
+    /// [`QueueError::WrongState`] if the queue pair is not in SQE; [`QueueError::NotIdle`] if
+    /// requests are outstanding; [`Error::Call`](crate::Error::Call). Nothing is changed then.
+    ///
+    /// ```no_run
+    /// # use mlx5::endpoint::{Endpoint, Outcome};
+    /// # use mlx5::ib::Ud;
+    /// # use mlx5::wqe::{Inline, SendMessage, UdAddress};
+    /// # fn example(mut endpoint: Endpoint<Ud>, to: UdAddress) -> mlx5::Result<()> {
+    /// for returned in endpoint.poll() {
+    ///     println!("{:?}", returned?.outcome); // the failure, then what was flushed behind it
+    /// }
+    /// endpoint.recover()?;
+    /// endpoint.post(1, SendMessage::new(Inline(b"again")).to(&to))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("ibv_modify_qp", "IBV_QPS_SQE"))]
+    pub fn recover(&mut self) -> crate::error::Result<()> {
+        self.core.send.recover()
+    }
+}
+
+impl<R: ReceiveHalf> Endpoint<Dci, R> {
+    /// Continues posting after requests failed on a [stream](crate::verbs::DciStreams), see
+    /// [`SendQueue::go_on`]. Requests on the failed stream complete as flushed until the stream is
+    /// [reset](QueuePair::reset_stream), and each of them stops the endpoint again.
+    ///
+    /// # Errors
+    /// [`QueueError::WrongState`]: the queue pair has failed; [`QueueError::QueryQp`]. The endpoint
+    /// stays stopped then.
+    pub fn go_on(&mut self) -> Result<(), QueueError> {
+        self.core.send.go_on()
     }
 }
 

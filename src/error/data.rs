@@ -74,10 +74,10 @@ pub enum PostError {
         "the memory is of another protection domain or device than the queue: register it with the queue's domain"
     )]
     PdMismatch,
-    /// The QP has left RTS: an error completion of this queue was seen.
+    /// The queue has stopped: an error completion of it was seen.
     #[error(
-        "the QP is no longer in RTS: a request failed; close the endpoint and connect anew, or take \
-         the QP through RESET and restart the queue"
+        "the send queue stopped at a failed request: call recover (UC, UD) or go_on (DC streams), \
+         otherwise close the endpoint or reset the QP, and connect anew"
     )]
     WrongState,
     /// The device failed or was removed: a poll of this queue has returned

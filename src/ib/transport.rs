@@ -90,7 +90,7 @@ pub trait HasQueues: Transport {
 pub trait Receives: HasQueues {}
 
 /// A transport whose send queue stops alone when a request fails, in state SQE, and can
-/// [go on](crate::ring::SendQueue::recover). A reliable connection fails as a whole.
+/// [recover](crate::endpoint::Endpoint::recover). A reliable connection fails as a whole.
 ///
 /// ```
 /// # use mlx5::ring::SendQueue;

@@ -4,11 +4,13 @@
 
 use std::time::Instant;
 
-use mlx5::cqe::SendOperation;
+use mlx5::cqe::{SendOperation, Status};
 use mlx5::endpoint::{Buffers, Endpoint, Endpoints, MrSlice, Outcome, Returned, SendEndpoint};
 use mlx5::ib::{Dci, Rc, Transport, XrcSend};
 use mlx5::ring::{CqReader, PostError, SendConfig};
-use mlx5::verbs::{ProtectionDomain, QueuePair, RtsAttributes, ScatterToCqe, XrcDomain};
+use mlx5::verbs::{
+    DciStreams, ProtectionDomain, QueuePair, RtsAttributes, ScatterToCqe, XrcDomain,
+};
 use mlx5::wqe::{
     FetchAdd, Inline, InlineBytes, RdmaRead, RdmaWrite, Remote, SendMessage, XrcAddress,
 };
@@ -130,6 +132,45 @@ fn initiator_of_dynamic_connections(answers: ScatterToCqe) {
     let refused = initiator.post(1, SendMessage::new(foreign(&rig)).to(&to[0])).unwrap_err();
     assert_eq!(refused.error, PostError::PdMismatch);
     initiator.close().unwrap();
+}
+
+/// An initiator with streams.
+fn with_streams(rig: &Rig, streams: DciStreams) -> SendEndpoint<Dci> {
+    let cq = rig.cq(255);
+    let shape = made::builder(&rig.pd, &cq).streams(streams);
+    let qp = dynamic::rts(rig, shape, &RtsAttributes::default());
+    Endpoint::sender(qp, CqReader::new(&cq).unwrap(), SendConfig::default()).unwrap()
+}
+
+#[test]
+fn an_endpoint_goes_on_after_a_stream_failed() {
+    let rig = Rig::new(Mode::Trapped);
+    let streams = DciStreams { log_concurrent: 2, log_errored: 2 };
+    let mut initiator = with_streams(&rig, streams);
+    let target = dynamic::Target::new(&rig);
+    let to = target.address(&rig);
+    let good = target.remote(0);
+    let bad = Remote { rkey: good.rkey ^ 0x5500, ..good };
+    let write = |remote, stream| {
+        RdmaWrite::new(text(&rig, "a stream"), remote).signaled().to(to.on_stream(stream))
+    };
+    initiator.post(1, write(bad, 2)).unwrap();
+    let failed = wait(&mut initiator);
+    assert!(matches!(failed.outcome, Outcome::Failed(f) if f.status == Status::RemoteAccess));
+    assert_eq!(failed.buffers.one().unwrap().to_vec(), b"a stream");
+    let refused = initiator.post(2, write(good, 1)).unwrap_err();
+    assert_eq!(refused.error, PostError::WrongState);
+    initiator.go_on().unwrap();
+    initiator.post(3, write(good, 1)).unwrap();
+    sent(&mut initiator, 3, SendOperation::Write);
+    // The failed one flushes, until it is reset.
+    initiator.post(4, write(good, 2)).unwrap();
+    let flushed = wait(&mut initiator);
+    assert!(matches!(flushed.outcome, Outcome::Failed(f) if f.status == Status::Flushed));
+    initiator.queue_pair().reset_stream(2).unwrap();
+    initiator.go_on().unwrap();
+    initiator.post(5, write(good, 2)).unwrap();
+    sent(&mut initiator, 5, SendOperation::Write);
 }
 
 /// Several initiators on one CQ.

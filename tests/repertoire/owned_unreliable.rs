@@ -4,10 +4,13 @@
 
 use std::time::Instant;
 
+use mlx5::Error;
 use mlx5::cqe::{ReceiveKind, SendOperation, Status};
-use mlx5::endpoint::{Buffers, Endpoint, MrSlice, Outcome, Receiver, Returned};
+use mlx5::endpoint::{
+    Buffers, ConnectionKey, Endpoint, Endpoints, MrSlice, Outcome, Receiver, Returned,
+};
 use mlx5::ib::{Receives, Transport, Uc, Ud};
-use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig};
+use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
     AddressHandle, QueuePair, QueuePairBuilder, Rts, UdInitAttributes, UnreliableRtsAttributes,
 };
@@ -27,6 +30,17 @@ fn wait<T: Transport>(channel: &mut Endpoint<T>) -> Returned {
             Some(returned) => return returned.unwrap(),
             None => assert!(Instant::now() < deadline, "no completion"),
         }
+        std::thread::yield_now();
+    }
+}
+
+fn wait_for_any<T: Transport>(all: &mut Endpoints<T>) -> (ConnectionKey, Returned) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(polled) = all.poll_one().unwrap() {
+            return polled;
+        }
+        assert!(Instant::now() < deadline, "no completion");
         std::thread::yield_now();
     }
 }
@@ -72,6 +86,13 @@ fn datagrams(rig: &Rig) -> Endpoint<Ud> {
     Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap()
 }
 
+/// The way to `there`.
+fn address(rig: &Rig, there: &Endpoint<Ud>) -> UdAddress {
+    let qp = there.queue_pair();
+    let way = rig.local.address(&rig.local.connection_data(qp));
+    UdAddress::new(&AddressHandle::new(&rig.pd, &way).unwrap(), qp.number(), QKEY)
+}
+
 #[test]
 fn connections_give_their_memory_back() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
@@ -108,9 +129,7 @@ fn connections_give_their_memory_back() {
 fn datagrams_give_their_memory_back() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
-    let way = rig.local.address(&rig.local.connection_data(b.queue_pair()));
-    let handle = AddressHandle::new(&rig.pd, &way).unwrap();
-    let to = UdAddress::new(&handle, b.queue_pair().number(), QKEY);
+    let to = address(&rig, &b);
     // Many laps of a ring in which each takes two blocks.
     for round in 0..100 {
         b.post_receive(round, MrSlice::from(rig.memory(64))).unwrap();
@@ -136,9 +155,7 @@ fn datagrams_give_their_memory_back() {
 fn what_fails_or_is_refused_comes_back_too() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (mut a, b) = (datagrams(&rig), datagrams(&rig));
-    let way = rig.local.address(&rig.local.connection_data(b.queue_pair()));
-    let handle = AddressHandle::new(&rig.pd, &way).unwrap();
-    let to = UdAddress::new(&handle, b.queue_pair().number(), QKEY);
+    let to = address(&rig, &b);
     let long = MrSlice::from(rig.memory(rig.local.attributes().active_mtu.bytes() + 1));
     a.post(1, SendMessage::new(long).to(&to)).unwrap();
     let failed = wait(&mut a);
@@ -147,4 +164,65 @@ fn what_fails_or_is_refused_comes_back_too() {
     let refused = a.post(2, SendMessage::new(text(&rig, "mine")).to(&to)).unwrap_err();
     assert_eq!(refused.error, PostError::WrongState);
     assert_eq!(refused.operation.into_operation().into_payload().to_vec(), b"mine");
+}
+
+/// A request beyond the MTU, which fails, and one behind it, which is flushed.
+fn fail(rig: &Rig, mut post: impl FnMut(u64, MrSlice)) {
+    post(1, rig.memory(rig.local.attributes().active_mtu.bytes() + 1).into());
+    post(2, text(rig, "flushed"));
+}
+
+#[test]
+fn an_endpoint_recovers_after_a_datagram_beyond_the_mtu() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
+    let to = address(&rig, &b);
+    let right = a.recover();
+    assert!(matches!(right, Err(Error::Queue(QueueError::WrongState { .. }))), "{right:?}");
+    fail(&rig, |id, slice| a.post(id, SendMessage::new(slice).to(&to)).unwrap());
+    let failed = wait(&mut a);
+    assert!(matches!(failed.outcome, Outcome::Failed(f) if f.status == Status::LocalLength));
+    let early = a.recover();
+    assert!(matches!(early, Err(Error::Queue(QueueError::NotIdle))), "{early:?}");
+    let flushed = wait(&mut a);
+    assert!(matches!(flushed.outcome, Outcome::Failed(f) if f.status == Status::Flushed));
+    a.recover().unwrap();
+    b.post_receive(3, MrSlice::from(rig.memory(64))).unwrap();
+    a.post(3, SendMessage::new(text(&rig, "again")).signaled().to(&to)).unwrap();
+    assert_eq!(sent(&mut a, 3, SendOperation::Send).one().unwrap().to_vec(), b"again");
+    assert!(matches!(wait(&mut b).outcome, Outcome::Received(_)));
+}
+
+#[test]
+fn one_of_several_connections_recovers() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let cq = rig.cq(64);
+    let mut all = Endpoints::<Ud>::new(CqReader::new(&cq).unwrap());
+    let config = SendConfig { requests: 8, ..SendConfig::default() };
+    let [first, second] = [(); 2].map(|()| {
+        let qp = shape::<Ud>(&rig, &cq).max_recv_wr(0).build().unwrap();
+        let qp = qp.init(&UdInitAttributes::new(1, QKEY)).unwrap().rtr().unwrap();
+        all.insert(qp.rts(&UnreliableRtsAttributes::default()).unwrap(), config).unwrap()
+    });
+    let to = address(&rig, &datagrams(&rig));
+    fail(&rig, |id, slice| all.post(first, id, SendMessage::new(slice).to(&to)).unwrap());
+    let fails = |polled: (_, Returned), id| {
+        let (key, returned) = polled;
+        assert!(matches!(returned.outcome, Outcome::Failed(_)), "{returned:?}");
+        assert_eq!((key, returned.id), (first, id));
+    };
+    fails(wait_for_any(&mut all), 1);
+    fails(wait_for_any(&mut all), 2);
+    let hello = || SendMessage::new(Inline(b"hello")).signaled().to(&to);
+    assert_eq!(all.post(first, 3, hello()).unwrap_err().error, PostError::WrongState);
+    all.recover(first).unwrap();
+    for (id, key) in [(4, first), (5, second)] {
+        all.post(key, id, hello()).unwrap();
+        let (polled, returned) = wait_for_any(&mut all);
+        assert!(matches!(returned.outcome, Outcome::Sent(_)), "{returned:?}");
+        assert_eq!((polled, returned.id), (key, id));
+    }
+    drop(all.remove(first).unwrap());
+    let gone = all.recover(first);
+    assert!(matches!(gone, Err(Error::Queue(QueueError::UnknownConnection))), "{gone:?}");
 }

@@ -157,8 +157,8 @@ impl<B: Makes<Dci>> QueuePair<Dci, Rtr, B> {
 }
 
 impl QueuePair<Dci, Rts> {
-    /// Resumes a stream that has failed. The [send queue](crate::ring::SendQueue::go_on) of the
-    /// direct path needs a call, too. A firmware command; the context must [allow
+    /// Resumes a stream that has failed. The send queue ([`SendQueue`](crate::ring::SendQueue::go_on),
+    /// [`Endpoint`](crate::endpoint::Endpoint::go_on)) needs a call, too. A firmware command; the context must [allow
     /// them](crate::verbs::Context::devx).
     ///
     /// # Errors
