@@ -193,7 +193,7 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
     }
 
     /// Handles a CQE, the first since `mark`, that retired requests, the last one with `outcome`.
-    /// Returns the first of them. Every poll of `completions` takes the slow path until
+    /// Returns the first of them: the only one, if requests complete in any order. Every poll of `completions` takes the slow path until
     /// [`give_back`](Self::give_back) has returned all.
     pub(super) fn retire(
         &mut self,
@@ -206,6 +206,11 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
             (self.send.ring(INTERNAL).retired_one_since(mark), outcome)
         {
             return Some(self.oldest(done));
+        }
+        if let Some((at, entry)) = self.send.ring(INTERNAL).retired_alone() {
+            let buffers = self.flight.take(at);
+            self.send.release(INTERNAL);
+            return Some(Returned { id: entry.id, buffers, outcome });
         }
         self.retired = Some((self.send.ring(INTERNAL).hold_back(mark), outcome));
         completions.hold(true);

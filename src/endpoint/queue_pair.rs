@@ -211,7 +211,8 @@ impl<T: Transport> SendEndpoint<T> {
 
 impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
     /// Posts a request. Its memory is returned with its completion, or with that of a later
-    /// request.
+    /// request. With [streams](crate::verbs::DciStreams), each request has its own completion, which
+    /// returns no memory of another one.
     ///
     /// # Errors
     /// [`Refused`], which returns the operation. [`PostError::QueueFull`] also if retired requests

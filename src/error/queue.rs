@@ -131,6 +131,13 @@ pub enum QueueError {
     /// Another send queue completes on a collapsed CQ.
     #[error("a collapsed CQ tells of one send queue, and there is one")]
     CollapsedTaken,
+    /// The QP has [streams](crate::verbs::DciStreams): each request needs the completion of its own
+    /// that a collapsed CQ overwrites.
+    #[error(
+        "the QP has streams, whose requests complete in any order, and a collapsed CQ keeps only \
+         the last completion: use a CQ that is not collapsed"
+    )]
+    CollapsedStreams,
     /// The last user of the queue left WQEs outstanding.
     #[error(
         "WQEs of the queue's last owner are outstanding: reset the QP first (an SRQ cannot be)"

@@ -186,8 +186,9 @@ impl<'q, T: Transport> Batch<'q, T> {
     ///   that the access would contradict, and the memory stays registered.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload
-    /// was copied by [`append`](Self::append) and needs nothing.
+    /// queue (its own, if the QP has [streams](crate::verbs::DciStreams)), or when the QP has been
+    /// moved to RESET or destroyed. Inline payload was copied by [`append`](Self::append) and needs
+    /// nothing.
     #[doc(alias = "ibv_wr_complete")]
     #[inline]
     pub unsafe fn ring(mut self) {
@@ -217,8 +218,9 @@ impl<'q, T: Transport> Batch<'q, T> {
     ///   that the access would contradict, and the memory stays registered.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload
-    /// was copied by [`append`](Self::append) and needs nothing.
+    /// queue (its own, if the QP has [streams](crate::verbs::DciStreams)), or when the QP has been
+    /// moved to RESET or destroyed. Inline payload was copied by [`append`](Self::append) and needs
+    /// nothing.
     #[doc(alias = "ibv_wr_complete")]
     #[inline]
     pub unsafe fn try_ring(mut self) -> Result<(), PostError> {

@@ -17,7 +17,7 @@ use mlx5_sys::cqe::{Cqe64, OPCODE_SHIFT, OWNER_MASK, opcode};
 use super::completion::CqParts;
 use super::cq_slots::CqSlots;
 use super::keep::CqKeep;
-use super::source::{CompletionSource, SendSource};
+use super::source::{CompletionOrder, CompletionSource, SendSource};
 use super::{CqReader, PollError, SendConfig, SendQueue};
 use crate::cqe::{Completion, QueueKind};
 use crate::doorbell::{ArmDoorbell, Record, fence};
@@ -175,14 +175,19 @@ impl CollapsedCqReader {
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
     /// queue pair is not in RTS, completes on another CQ, or shares its doorbell register;
-    /// [`QueueError::CollapsedTaken`] while there is another send queue.
+    /// [`QueueError::CollapsedTaken`] while there is another send queue;
+    /// [`QueueError::CollapsedStreams`].
     pub fn send_queue<Q: SendSource>(
         &mut self,
         qp: &Q,
         config: SendConfig,
     ) -> crate::error::Result<SendQueue<Q::Transport>> {
         self.reader.collect();
-        let again = self.reader.slots.has_dropped(qp.sends()?.number, QueueKind::Send);
+        let view = qp.sends()?;
+        if view.order == CompletionOrder::Any {
+            return Err(QueueError::CollapsedStreams.into());
+        }
+        let again = self.reader.slots.has_dropped(view.number, QueueKind::Send);
         if !again && !self.reader.slots.is_unreserved() {
             return Err(QueueError::CollapsedTaken.into());
         }

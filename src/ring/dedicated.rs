@@ -137,7 +137,8 @@ impl<'r, T: Transport> Turn<'r, T> {
     ///
     /// # Safety
     /// The HCA works on the request from now on. Until it is retired, by a poll that returns its
-    /// completion or that of a later request, or by a RESET or the destruction of the QP:
+    /// completion or that of a later request (its own, if the QP has
+    /// [streams](crate::verbs::DciStreams)), or by a RESET or the destruction of the QP:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
     /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
     ///   reference to the memory that a READ or atomic writes.

@@ -4,9 +4,13 @@
 //! returns it one request at a time, and until then their blocks stay taken. So the ring's tail is
 //! moved back, and then forward over each of them. While the tail lags behind, no CQE is compared
 //! with the oldest request.
+//!
+//! If requests complete in any order, a completion retires its own request only, and the tail stays
+//! where it is until the oldest has completed.
 
 use super::send_ring::SendRing;
 use super::shadow::Entry;
+use super::source::CompletionOrder;
 use crate::ib::Counter;
 
 /// The tail of a send ring at some time.
@@ -20,6 +24,11 @@ impl SendRing {
     /// Returns a mark of what is retired now.
     pub(crate) fn mark(&self) -> Mark {
         Mark { tail: self.cursor.tail(), slack: self.slack_retired }
+    }
+
+    /// Returns the request that the last CQE has retired, if requests complete in any order.
+    pub(crate) fn retired_alone(&self) -> Option<(Counter, Entry)> {
+        (self.order == CompletionOrder::Any).then(|| (self.last, self.shadow.get(self.last)))
     }
 
     /// Returns whether one block was retired since `mark`, and so one request.
@@ -69,5 +78,6 @@ impl SendRing {
             at = at.plus(entry.key.blocks().unwrap_or(1));
             Some((start, entry))
         })
+        .filter(|(_, entry)| !entry.key.is_completed())
     }
 }

@@ -100,7 +100,7 @@ impl SendRing {
             || blocks < 2
             || blocks > self.run.clear.since(head)
             || ds > LONGEST
-            || self.expects != self.cq
+            || self.is_open()
         {
             return Ok(false);
         }
@@ -158,7 +158,7 @@ impl SendRing {
         id: u64,
         operation: &O,
     ) -> Result<(), PostError> {
-        if self.expects != self.cq {
+        if self.is_open() {
             self.refill();
         }
         let (head, slack, last) =

@@ -8,7 +8,7 @@ use super::scatter;
 use super::send_ring::SendRing;
 use super::shadow::{Entry, Key};
 use super::shared::Sequencer;
-use super::source::CqId;
+use super::source::{CompletionOrder, CqId};
 use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, UnexpectedCqe,
     UnexpectedCqeReason,
@@ -164,11 +164,40 @@ impl SendRing {
         Some(self.shadow.entry(counter))
     }
 
-    /// Retires the outstanding WQE that a CQE names, and all before it.
+    /// Retires the outstanding WQE that a CQE names, and all before it if requests complete in the
+    /// order of posting.
     pub(super) fn retire(&mut self, named: u16) -> Option<Counter> {
         let counter = self.cursor.outstanding(named)?;
-        self.retire_any(counter)?;
+        match self.order {
+            CompletionOrder::Posting => drop(self.retire_any(counter)?),
+            CompletionOrder::Any => self.retire_alone(counter)?,
+        }
         Some(counter)
+    }
+
+    /// Retires the outstanding WQE that begins at `counter`, and no other. `None`, and nothing
+    /// changes, if no WQE begins there, or it has completed before.
+    ///
+    /// Blocks become free only up to the oldest WQE that has not completed: the HCA may still fetch
+    /// that one, for the first time or to send it again, whatever completed behind it.
+    #[cold]
+    fn retire_alone(&mut self, counter: Counter) -> Option<()> {
+        let Entry { id, key } = self.shadow.get(counter);
+        key.blocks().filter(|_| !key.is_completed())?;
+        self.shadow.set(counter, Entry { id, key: key.completed() });
+        self.last = counter;
+        let mut tail = self.cursor.tail();
+        while tail != self.cursor.head() {
+            let key = self.shadow.get(tail).key;
+            let Some(blocks) = key.blocks().filter(|_| key.is_completed()) else { break };
+            if let Some(slack) = key.slack() {
+                self.slack_retired = slack;
+            }
+            tail = tail.plus(blocks);
+        }
+        self.cursor.retire_known(tail);
+        self.shadow.set_tail(tail);
+        Some(())
     }
 
     /// Copies the data of a READ or atomic from the CQE to the memory that the WQE names.
@@ -240,7 +269,11 @@ impl SendRing {
 
     #[inline(always)]
     fn done(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
-        self.doorbell.timing.arrived(self.cursor.tail(), cqe.seen());
+        let end = match self.order {
+            CompletionOrder::Posting => self.cursor.tail(),
+            CompletionOrder::Any => self.last.plus(entry.key.blocks().unwrap_or(1)),
+        };
+        self.doorbell.timing.arrived(end, cqe.seen());
         self.doorbell.flight.cqe(cqe);
         let code = entry.key.opcode();
         // Requests that fetch nothing are checked first. Most of them have lower opcodes.

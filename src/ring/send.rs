@@ -23,7 +23,9 @@ use super::retire::SendSide;
 use super::send_ring::SendRing;
 use super::shadow::Shadow;
 use super::slots::{self, Names, UNITS};
-use super::source::{CqId, Foreign, QpView, QueueOwner, SendSource, SendView, require};
+use super::source::{
+    CompletionOrder, CqId, Foreign, QpView, QueueOwner, SendSource, SendView, require,
+};
 use super::{BlueFlameCopy, PostError, UarMapping};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
@@ -157,6 +159,7 @@ pub(super) struct SendParts {
     pub(super) qpn: u32,
     pub(super) limits: Limits,
     pub(super) signal_all: bool,
+    pub(super) order: CompletionOrder,
     pub(super) start: Counter,
     pub(super) cq_slots: Reservation,
     pub(super) cq: CqId,
@@ -222,7 +225,8 @@ impl<T: Transport> SendQueue<T> {
     ///   that the access would contradict, and the memory stays registered.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
+    /// queue (its own, if the QP has [streams](crate::verbs::DciStreams)), or when the QP has been
+    /// moved to RESET or destroyed. Inline payload names no memory.
     #[doc(alias = "ibv_post_send")]
     #[inline(always)]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
@@ -275,6 +279,8 @@ impl<T: Transport> SendQueue<T> {
     /// # Safety
     /// - `qp` stays alive as long as the result, and all its send WQEs are complete. It is not a
     ///   target of dynamic connections (DCT).
+    /// - It has no [streams](crate::verbs::DciStreams), which libibverbs does not report.
+    ///   [`new`](Self::new) takes over initiators that have them.
     /// - Until the result is dropped, nothing else posts to the QP's send queue (`ibv_post_send`,
     ///   another `SendQueue`), and the QP is not moved to RESET, except for
     ///   [`restart`](Self::restart).
@@ -338,6 +344,7 @@ impl<T: Transport> SendQueue<T> {
             qpn: view.number,
             limits: view.limits,
             signal_all: view.signal_all,
+            order: view.order,
             start,
             cq_slots,
             cq: completions.id(),
@@ -378,6 +385,9 @@ impl<T: Transport> SendQueue<T> {
             stride: WQEBB_SIZE as u32,
         };
         parts.doorbell.flight = flight::Recorder::new(facts, parts.start);
+        // If requests complete in any order, each needs a completion of its own.
+        let in_any_order = parts.order == CompletionOrder::Any;
+        let compares = if in_any_order { CqId::NONE } else { parts.cq };
         let ring = SendRing {
             cursor: Cursor::new(shape, parts.start),
             buffer: parts.buffer,
@@ -385,7 +395,7 @@ impl<T: Transport> SendQueue<T> {
             names: Names::new(parts.qpn),
             limits,
             units_before_payload: T::UNITS_BEFORE_PAYLOAD,
-            signal_all: parts.signal_all,
+            signal_all: parts.signal_all || in_any_order,
             clear: parts.start,
             clear_single: parts.start,
             stopped: false,
@@ -397,7 +407,10 @@ impl<T: Transport> SendQueue<T> {
             shadow: Shadow::new(shape, parts.start),
             cq_slots: parts.cq_slots,
             cq: parts.cq,
-            expects: parts.cq,
+            expects: compares,
+            compares,
+            order: parts.order,
+            last: parts.start,
             ready: Ready::NONE,
             owner: parts.owner,
             guard: Guard::new(|| None),

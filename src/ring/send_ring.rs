@@ -17,7 +17,7 @@ use super::known::Membership;
 use super::prepared::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
 use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
-use super::source::{CqId, QueueOwner};
+use super::source::{CompletionOrder, CqId, QueueOwner};
 use crate::doorbell::{Blocks, SendDoorbell};
 use crate::error::QueueError;
 use crate::ib::{Counter, Transport};
@@ -61,9 +61,16 @@ pub struct SendRing {
     pub(crate) shadow: Shadow,
     pub(super) cq_slots: Reservation,
     pub(super) cq: CqId,
-    /// The CQ whose CQEs may be compared with the oldest WQE's entry. It is `cq`, or none while
-    /// entries from the head on may look posted and are not.
+    /// The CQ whose CQEs may be compared with the oldest WQE's entry. It is `compares`, or none
+    /// while entries from the head on may look posted and are not.
     pub(super) expects: CqId,
+    /// `cq`, or none if requests complete in any order: then a comparison with the oldest WQE's
+    /// entry does not suffice to retire it.
+    pub(super) compares: CqId,
+    /// The order in which requests complete.
+    pub(super) order: CompletionOrder,
+    /// The WQE that was retired last, if requests complete in any order.
+    pub(super) last: Counter,
     /// Prepared WQEs that may be fired without further checks.
     pub(super) ready: Ready,
     pub(super) owner: Arc<dyn QueueOwner>,
@@ -181,7 +188,7 @@ impl SendRing {
     /// polls take the slow path, which checks the head, too.
     #[inline(always)]
     pub(super) fn open(&mut self) {
-        if self.expects != self.cq {
+        if self.is_open() {
             self.forget_unposted();
         }
         self.expects = CqId::NONE;
@@ -190,7 +197,13 @@ impl SendRing {
     /// Called after all entries that were written since [`open`](Self::open) were posted.
     #[inline(always)]
     pub(super) fn close(&mut self) {
-        self.expects = self.cq;
+        self.expects = self.compares;
+    }
+
+    /// Returns whether entries from the head on may look posted and are not.
+    #[inline(always)]
+    pub(super) fn is_open(&self) -> bool {
+        self.expects != self.compares
     }
 
     /// Clears entries that were written and not posted. Costs a store per free block.
@@ -201,14 +214,14 @@ impl SendRing {
         for ahead in 0..self.cursor.free_from(head) {
             self.shadow.set(head.plus(ahead), Entry::NONE);
         }
-        self.expects = self.cq;
+        self.close();
     }
 
     /// Moves `clear` as far as possible, and clears entries that were written and not posted.
     pub(super) fn refill(&mut self) {
         // The head always passes here before it has gone round the ring.
         self.run = Run::none(self.cursor.head());
-        if self.expects != self.cq {
+        if self.is_open() {
             self.forget_unposted();
         }
         self.set_clear(self.clear_from(self.cursor.head(), self.slack));

@@ -46,7 +46,7 @@ impl Entry {
 ///
 /// | 0, 1 | 2 | 3–5 | 6, 7 |
 /// |---|---|---|---|
-/// | zero | opcode | QP number, big-endian | index, big-endian |
+/// | zero, or `COMPLETED` | opcode | QP number, big-endian | index, big-endian |
 ///
 /// Other blocks:
 ///
@@ -59,6 +59,9 @@ pub(super) struct Key(u64);
 const OTHER: u64 = 1;
 /// No WQE begins here.
 const INSIDE: u64 = 2;
+/// The WQE has completed, and an earlier one has not: of queues whose requests complete in any
+/// order. No CQE's bytes have this bit.
+const COMPLETED: u64 = 4;
 const DS_SHIFT: u32 = 8;
 const OPCODE_SHIFT: u32 = 16;
 const SLACK_SHIFT: u32 = 32;
@@ -98,6 +101,16 @@ impl Key {
         // Keeps the first six bytes. Drops the signature, and the byte of opcode and owner, which
         // the caller has checked.
         Self(u64::from_le(end) << 16)
+    }
+
+    /// Returns the key of the same WQE, once it has completed before an earlier one.
+    pub(super) fn completed(self) -> Self {
+        Self(self.0 | COMPLETED)
+    }
+
+    /// Returns whether the key is one of [`completed`](Self::completed).
+    pub(super) fn is_completed(self) -> bool {
+        self.0 & COMPLETED != 0
     }
 
     /// Returns the index of a plain WQE.

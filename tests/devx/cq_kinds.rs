@@ -5,9 +5,11 @@ use mlx5::Error;
 use mlx5::cqe::{Completion, SendDone, Status};
 use mlx5::devx::Firmware;
 use mlx5::devx::ifc::cqc;
-use mlx5::ib::CqeCompression;
+use mlx5::ib::{CqeCompression, Dci};
 use mlx5::ring::{CollapsedCqReader, CqReader, Publish, QueueError, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, CqeSize};
+use mlx5::verbs::{
+    CompletionQueue, CqeSize, DciStreams, InitAttributes, Mtu, QueuePairBuilder, RtsAttributes,
+};
 use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage, Sge};
 
 use super::ends::{Device, receives, sends};
@@ -247,6 +249,19 @@ fn a_collapsed_cq_tells_of_errors_and_starts_anew() {
     assert_eq!(completions.poll(&mut queue), Ok(None));
     post(&mut queue, 6, 2);
     assert_eq!(id(completions.poll(&mut queue).unwrap().expect("a completion")), 7);
+}
+
+#[test]
+fn a_collapsed_cq_refuses_streams_whose_completions_it_would_lose() {
+    let device = Device::new();
+    let cq = CompletionQueue::by_command(&device.context, 16).collapsed().build().unwrap();
+    let streams = DciStreams { log_concurrent: 1, log_errored: 1 };
+    let builder = QueuePairBuilder::<Dci, _>::by_command(&device.pd, &cq).streams(streams);
+    let qp = builder.build().unwrap().init(&InitAttributes::new(1)).unwrap();
+    let qp = qp.rtr(Mtu::Mtu1024).unwrap().rts(&RtsAttributes::default()).unwrap();
+    let mut reader = CollapsedCqReader::new(&cq).unwrap();
+    let refused = reader.send_queue(&qp, SendConfig::default());
+    assert!(matches!(refused, Err(Error::Queue(QueueError::CollapsedStreams))), "{refused:?}");
 }
 
 #[test]

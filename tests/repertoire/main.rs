@@ -19,6 +19,7 @@ mod mkeys;
 mod multicast;
 mod operations;
 mod owned_senders;
+mod owned_streams;
 mod owned_unreliable;
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
 #[path = "../rc_errors/pair.rs"]

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::ib::capability::Group;
 use crate::ib::{INTERNAL, Internal, RawPacket, Transport};
 use crate::ring::source::handover::Sends;
-use crate::ring::source::{QueueOwner, SendView, WorkQueue};
+use crate::ring::source::{CompletionOrder, QueueOwner, SendView, WorkQueue};
 use crate::ring::{CompletionSource, SendSource};
 use crate::verbs::Context;
 use crate::wqe::Limits;
@@ -312,6 +312,7 @@ unsafe impl Sends for Sq {
             limits: self.limits,
             max_wr: self.max_wr,
             signal_all: false,
+            order: CompletionOrder::Posting,
             cq: self.queue.cq(),
             partner: 0,
         })

@@ -232,6 +232,7 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
     fn build(builder: QueuePairBuilder<T, Firmware>) -> Result<QueuePair<T, Reset, Firmware>> {
         let QueuePairBuilder { capacities: asked, signal_all, scatter_to_cqe, dynamic, options } =
             builder;
+        let order = dynamic.order();
         let streams = dynamic.streams.unwrap_or_default();
         let (geometry, capacities) = Geometry::new(asked, T::UNITS_BEFORE_DATA)?;
         let shared = options.shared.transpose()?;
@@ -333,6 +334,7 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
             service: T::ST,
             signal_all,
             user_index: options.user_index,
+            order,
             recordless: options.recordless,
             access: AtomicU32::new(0),
             geometry,

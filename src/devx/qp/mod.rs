@@ -28,8 +28,8 @@ use crate::error::{CommandError, Error, QueueError, Result};
 use crate::ib::{Dci, Rc, Receives, Transport, TransportKind, Uc, Ud, XrcRecv, XrcSend};
 use crate::ring::ReceiveSource;
 use crate::ring::source::{
-    CqObject, CqOwner, DomainId, Member, ObjectId, POSTABLE, ReceiveIndex, ReceiveView, SENDABLE,
-    SendView, SrqOwner, require,
+    CompletionOrder, CqObject, CqOwner, DomainId, Member, ObjectId, POSTABLE, ReceiveIndex,
+    ReceiveView, SENDABLE, SendView, SrqOwner, require,
 };
 use crate::verbs::{
     CanReceive, Change, Context, Makes, Pair, PairObject, QueuePair, QueuePairAttributes, State,
@@ -111,6 +111,8 @@ pub struct CommandPair {
     signal_all: bool,
     /// The user index in its CQEs.
     user_index: u32,
+    /// The order in which its requests complete.
+    order: CompletionOrder,
     /// Whether its send queue has no doorbell record.
     recordless: bool,
     /// The rights of the peer, as last set (`ibv_access_flags`).
@@ -223,6 +225,7 @@ impl PairObject for CommandPair {
             },
             max_wr: capacities.max_send_wr,
             signal_all: object.signal_all,
+            order: object.order,
             cq: object.send_cq.0,
             partner: object.on_one_cq(object.geometry.receives),
         })

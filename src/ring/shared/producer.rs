@@ -93,7 +93,8 @@ impl<T: Transport> Producer<T> {
     ///   that the access would contradict, and the memory stays registered.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
+    /// queue (its own, if the QP has [streams](crate::verbs::DciStreams)), or when the QP has been
+    /// moved to RESET or destroyed. Inline payload names no memory.
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&self, id: u64, operation: O) -> Result<(), PostError> {

@@ -18,8 +18,8 @@ pub(super) use raw::Foreign;
 pub(crate) use raw::{QpView, check_cq, device_is_gone, member, query, resume, view_cq};
 pub(crate) use retained::Retained;
 pub(crate) use view::{
-    CompletionView, CqId, CqObject, DomainId, LEAST_INDEX, Member, ObjectId, POSTABLE,
-    ReceiveIndex, ReceiveView, SENDABLE, SendView, SharedView, require,
+    CompletionOrder, CompletionView, CqId, CqObject, DomainId, LEAST_INDEX, Member, ObjectId,
+    POSTABLE, ReceiveIndex, ReceiveView, SENDABLE, SendView, SharedView, require,
 };
 
 use crate::error::QueueError;

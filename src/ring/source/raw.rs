@@ -15,8 +15,8 @@ use mlx5_sys::verbs::{
 use mlx5_sys::wqe::WQEBB_SIZE;
 
 use super::{
-    CompletionView, CqCheck, CqObject, Member, ObjectId, POSTABLE, QueueOwner, ReceiveIndex,
-    ReceiveView, SENDABLE, SendView, WorkQueue, require,
+    CompletionOrder, CompletionView, CqCheck, CqObject, Member, ObjectId, POSTABLE, QueueOwner,
+    ReceiveIndex, ReceiveView, SENDABLE, SendView, WorkQueue, require,
 };
 use crate::error::{Errno, Error, QueueError};
 use crate::ib::Transport;
@@ -106,6 +106,7 @@ impl QpView {
             limits: Limits { max_sge: self.cap.max_send_sge, max_inline: self.cap.max_inline_data },
             max_wr: self.cap.max_send_wr,
             signal_all: self.signal_all,
+            order: CompletionOrder::Posting,
             cq: CqObject::of(self.send_cq),
             partner: self.on_one_cq(if self.srq.is_null() { self.dv.rq.wqe_cnt } else { 0 }),
         })

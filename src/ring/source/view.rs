@@ -97,6 +97,16 @@ pub(crate) enum ReceiveIndex {
     Library,
 }
 
+/// The order in which the requests of a send queue complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CompletionOrder {
+    /// In the order of posting: a completion reports all earlier requests, too.
+    Posting,
+    /// In any order, since no public source promises one across the streams of an initiator: a
+    /// completion reports its own request alone, and every request is signaled.
+    Any,
+}
+
 /// The view of a send queue.
 pub struct SendView {
     /// Its ring.
@@ -119,6 +129,8 @@ pub struct SendView {
     pub(crate) max_wr: u32,
     /// Whether every request is signaled.
     pub(crate) signal_all: bool,
+    /// The order in which requests complete.
+    pub(crate) order: CompletionOrder,
     /// The CQ that it completes on.
     pub(crate) cq: CqObject,
     /// Receives of the pair's own receive queue, if that completes on the same CQ.

@@ -17,6 +17,7 @@ mod receive;
 mod shared;
 mod single;
 mod srq;
+mod streams;
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use zerocopy::IntoBytes;
 use super::completion::{CqParts, CqReader};
 use super::receive::ReceiveQueue;
 use super::send::{SendParts, SendQueue};
-use super::source::{CqObject, ObjectId, QueueOwner, ReceiveIndex, ReceiveView};
+use super::source::{CompletionOrder, CqObject, ObjectId, QueueOwner, ReceiveIndex, ReceiveView};
 use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
 use crate::error::QueueError;
@@ -239,6 +240,16 @@ impl<T: Transport> Sq<T> {
     }
 
     fn of_reader(reader: &mut CqReader, blocks: u32, start: u32, half: usize) -> Self {
+        Self::ordered(reader, blocks, start, half, CompletionOrder::Posting)
+    }
+
+    fn ordered(
+        reader: &mut CqReader,
+        blocks: u32,
+        start: u32,
+        half: usize,
+        order: CompletionOrder,
+    ) -> Self {
         let buffer = Memory::new(blocks as usize * 64, 0xee);
         let record = Memory::new(8, 0);
         let page = Memory::new(4096, 0);
@@ -254,6 +265,7 @@ impl<T: Transport> Sq<T> {
                 qpn: QPN,
                 limits: LIMITS,
                 signal_all: false,
+                order,
                 start: Counter::new(start),
                 cq_slots: reader.reserve(QPN, QueueKind::Send, (u32::MAX, u32::MAX), 0).unwrap(),
                 cq: reader.id(),

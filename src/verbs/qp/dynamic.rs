@@ -16,6 +16,7 @@ use super::{
 };
 use crate::error::{Result, check};
 use crate::ib::{Access, Dci, Dct, TransportKind};
+use crate::ring::source::CompletionOrder;
 use crate::verbs::{
     CompletionQueue, Context, Mtu, ProtectionDomain, RnrTimer, SharedReceiveQueue, Zeroed,
 };
@@ -23,6 +24,9 @@ use crate::verbs::{
 /// Streams of an initiator, as powers of two.
 ///
 /// Requests of one stream are executed in order. A failure of one stream does not stop the others.
+/// Requests of different streams may complete in any order. So every request of an initiator with
+/// streams is signaled, whether it asks for that or not, and its completion retires it alone. The
+/// blocks of the send queue become free in the order of posting.
 /// `mlx5dv_query_device` reports which streams a device supports.
 ///
 /// ```
@@ -57,6 +61,11 @@ pub struct Dynamic {
 }
 
 impl Dynamic {
+    /// Returns the order in which requests complete.
+    pub(crate) fn order(&self) -> CompletionOrder {
+        if self.streams.is_some() { CompletionOrder::Any } else { CompletionOrder::Posting }
+    }
+
     /// Returns libmlx5's attributes of an end of dynamic connections, with their bits of the mask.
     pub(super) fn initial(&self, kind: TransportKind) -> Option<(u32, dv::mlx5dv_dc_init_attr)> {
         let mut mask = dv::MLX5DV_QP_INIT_ATTR_MASK_DC;
@@ -87,7 +96,8 @@ fn no_dc() -> dv::mlx5dv_dc_init_attr {
 }
 
 impl<B: Makes<Dci>> QueuePairBuilder<Dci, B> {
-    /// Gives the initiator streams, which fail independently.
+    /// Gives the initiator streams, which fail independently. Every request is then signaled, see
+    /// [`DciStreams`].
     pub fn streams(mut self, streams: DciStreams) -> Self {
         self.dynamic.streams = Some(streams);
         self

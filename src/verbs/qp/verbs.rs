@@ -12,7 +12,9 @@ use super::query;
 use super::{QpState, QueuePair, QueuePairAttributes, State};
 use crate::error::{Cause, Errno, Error, QueueError, Result, check};
 use crate::ib::{Access, HasQueues, Transport, TransportKind};
-use crate::ring::source::{DomainId, Member, QpView, ReceiveView, SendView, member, resume};
+use crate::ring::source::{
+    CompletionOrder, DomainId, Member, QpView, ReceiveView, SendView, member, resume,
+};
 use crate::verbs::td::ParentDomain;
 use crate::verbs::{
     CompletionQueueHandle, Context, ProtectionDomain, SharedReceiveQueue, Verbs, XrcDomain, Zeroed,
@@ -28,6 +30,8 @@ pub struct VerbsPair {
     pub(super) _parent: Option<ParentDomain>,
     pub(super) parents: Parents,
     pub(super) shared_receives: Option<SharedReceiveQueue>,
+    /// The order in which its requests complete.
+    pub(super) order: CompletionOrder,
 }
 
 /// The objects that a queue pair belongs to.
@@ -125,7 +129,7 @@ impl PairObject for VerbsPair {
         let view = unsafe { QpView::new(pair.object.qp) }?.sends::<T>()?;
         // SAFETY: libmlx5 has mapped the register, and keeps it mapped as long as the queue pair.
         unsafe { keep_from_children(view.register)? };
-        Ok(view)
+        Ok(SendView { order: pair.object.order, ..view })
     }
 
     fn receives(pair: &Pair<Self>) -> Result<ReceiveView> {

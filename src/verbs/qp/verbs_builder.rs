@@ -151,7 +151,8 @@ impl<T: Transport> PairMaker<T> for Verbs {
         let number = unsafe { (*qp.as_ptr()).qp_num };
         let VerbsOptions { pd, send_cq, receive_cq, shared_receives, .. } = builder.options;
         let parents = Parents::Queues { pd, send_cq, receive_cq };
-        let object = VerbsPair { qp, _parent: parent, parents, shared_receives };
+        let order = builder.dynamic.order();
+        let object = VerbsPair { qp, _parent: parent, parents, shared_receives, order };
         Ok(QueuePair::new(Pair::new(number, capacities, object)))
     }
 }

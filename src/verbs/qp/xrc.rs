@@ -12,6 +12,7 @@ use super::verbs::{Parents, VerbsPair};
 use super::{Capacities, Pair, QueuePair, Reset, RtsAttributes};
 use crate::error::{Cause, Errno, Result, non_null};
 use crate::ib::{Transport, XrcRecv};
+use crate::ring::source::CompletionOrder;
 use crate::verbs::{AckTimeout, Context, XrcDomain, Zeroed};
 
 /// RTR to RTS of the answering end of an extended reliable connection.
@@ -80,6 +81,7 @@ impl QueuePair<XrcRecv, Reset> {
             _parent: None,
             parents: Parents::Target(domain.clone()),
             shared_receives: None,
+            order: CompletionOrder::Posting,
         };
         Ok(QueuePair::new(Pair::new(number, Capacities::NONE, object)))
     }
