@@ -257,6 +257,18 @@ fn queue_pairs_have_at_least_the_capacities_asked_for() {
 }
 
 #[test]
+fn more_inline_data_than_a_wqe_carries_is_refused_with_both_numbers() {
+    let fixture = Fixture::new();
+    // libmlx5 makes a queue pair with 60 of the last two.
+    for asked in [973, 0x8000, 1 << 31, u32::MAX] {
+        let builder = QueuePair::builder(&fixture.pd, &fixture.cq);
+        let refused = builder.max_inline_data(asked).build().unwrap_err().to_string();
+        let rule = "a request of transport RC carries up to 972";
+        assert_eq!(refused, format!("max_inline_data is {asked}: {rule}"));
+    }
+}
+
+#[test]
 fn query_reads_back_what_was_set() {
     let fixture = Fixture::new();
     let peer = fixture.queue_pair();

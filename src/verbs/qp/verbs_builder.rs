@@ -10,6 +10,7 @@ use mlx5_sys::dv::{
 use mlx5_sys::verbs::{
     ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_create_flags, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask,
 };
+use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE};
 
 use super::backend::{Pair, PairMaker};
 use super::verbs::{Parents, VerbsPair};
@@ -138,7 +139,7 @@ impl<T: Transport> PairMaker<T> for Verbs {
         } else {
             builder.capacities
         };
-        options.check(T::TRANSPORT_KIND, &builder.capacities)?;
+        options.check::<T>(&builder.capacities)?;
         let (thread, memory) = (options.thread_domain.as_ref(), options.memory.as_ref());
         let parent = ParentDomain::of(&options.pd, thread, memory)?;
         let pd = parent.as_ref().map_or(options.pd.as_raw(), ParentDomain::as_raw);
@@ -213,6 +214,12 @@ unsafe fn create<T: Transport>(
     (qp, extended.cap.into())
 }
 
+/// Returns the number of inline bytes that the longest WQE of a transport has space for.
+fn most_inline<T: Transport>() -> u32 {
+    let units = MAX_DS as u32 - T::UNITS_BEFORE_PAYLOAD;
+    units * SEGMENT_SIZE as u32 - InlineHeader::SIZE as u32
+}
+
 /// Adds the cause of a refused creation, where it is known.
 fn explain(error: Error) -> Error {
     let cause = match error.errno().map(|errno| errno.0) {
@@ -227,7 +234,7 @@ fn explain(error: Error) -> Error {
 }
 
 impl VerbsOptions {
-    fn check(&self, kind: TransportKind, asked: &Capacities) -> Result<()> {
+    fn check<T: Transport>(&self, asked: &Capacities) -> Result<()> {
         let context = self.pd.context();
         self.check_device(context)?;
         if self.shared_receives.as_ref().is_some_and(|queue| queue.xrc_domain().is_some()) {
@@ -249,10 +256,16 @@ impl VerbsOptions {
                 return Err(Error::attribute(attribute, value, rule));
             }
         }
+        // libmlx5 adds the sizes of a request's parts in 32 bits, without a check for overflow.
+        let most = most_inline::<T>();
+        if asked.max_inline_data > most {
+            let rule = format!("a request of transport {} carries up to {most}", T::NAME);
+            return Err(Error::attribute("max_inline_data", asked.max_inline_data, rule));
+        }
         if asked.max_send_wr == 0 && asked.max_recv_wr == 0 && self.shared_receives.is_none() {
             return Err(Error::attribute("max_send_wr", 0, "max_recv_wr is 0 as well"));
         }
-        if kind == TransportKind::Dct && self.shared_receives.is_none() {
+        if T::TRANSPORT_KIND == TransportKind::Dct && self.shared_receives.is_none() {
             return Err(Error::attribute(
                 "shared receive queue",
                 "none",
