@@ -3,19 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::{ByCommand, Command, Object};
+use crate::error::Result;
+use crate::ib::capability::Group;
+use crate::verbs::{Context, QueuePair, Rts};
 use mlx5_sys::dv::mlx5dv_devx_qp_modify;
 use mlx5_sys::ifc::{
     alloc_q_counter_in, alloc_q_counter_out, cmd_hca_cap, opcode, qpc, query_q_counter_in,
     query_q_counter_out as counter, rts2rts_qp_in,
 };
-
-use mlx5_sys::verbs::ibv_qp_type;
-
-use super::{Command, Object};
-use crate::error::Result;
-use crate::ib::Transport;
-use crate::ib::capability::Group;
-use crate::verbs::{Context, QueuePair, Rts};
 
 /// A set of queue counters (`ALLOC_Q_COUNTER`). An HCA has 255 at most.
 ///
@@ -112,6 +108,12 @@ impl QueueCounters {
     /// (`RTS2RTS_QP`). Before, it counted in the port's set, which sysfs shows as `hw_counters`.
     /// One call into the kernel.
     ///
+    /// Raw packet queue pairs are not accepted: the HCA knows them as separate queues, which
+    /// `RTS2RTS_QP` does not change. They count in the port's set: its `out_of_buffer` counts the
+    /// packets for which no receive was posted
+    /// ([`PortCounters`](mlx5_diag::sysfs::PortCounters::transport)). An [`Rq`](super::Rq) may have
+    /// a set of its own.
+    ///
     /// The set must outlive that use, because an HCA may give its number to another set. The set
     /// cannot be freed while the queue pair names it.
     ///
@@ -121,7 +123,7 @@ impl QueueCounters {
     /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
     ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context may give no commands.
-    pub fn count<T: Transport>(&self, qp: &QueuePair<T, Rts>) -> Result<()> {
+    pub fn count<T: ByCommand>(&self, qp: &QueuePair<T, Rts>) -> Result<()> {
         /// `qp.h`, `MLX5_QP_OPTPAR_COUNTER_SET_ID`
         const COUNTER_SET: u32 = 1 << 25;
         let context = qp.context();
@@ -131,7 +133,7 @@ impl QueueCounters {
         Command::new(opcode::RTS2RTS_QP, rts2rts_qp_in::SIZE)
             .set(rts2rts_qp_in::QPN, qp.number())
             .set(rts2rts_qp_in::OPT_PARAM_MASK, COUNTER_SET)
-            .set(qpc::ST.within(rts2rts_qp_in::QPC), service(T::QP_TYPE))
+            .set(qpc::ST.within(rts2rts_qp_in::QPC), u32::from(T::ST))
             .set(qpc::COUNTER_SET_ID.within(rts2rts_qp_in::QPC), self.number)
             .run(context, "mlx5dv_devx_qp_modify", |command, reply| {
                 // SAFETY: the queue pair is alive, and both buffers live through the call and are
@@ -147,18 +149,6 @@ impl QueueCounters {
                 }
             })
             .map(|_| ())
-    }
-}
-
-/// Returns the QPC field `st` of a verbs queue pair.
-fn service(qp_type: u32) -> u32 {
-    match qp_type {
-        ibv_qp_type::IBV_QPT_RC => 0,
-        ibv_qp_type::IBV_QPT_UC => 1,
-        ibv_qp_type::IBV_QPT_UD => 2,
-        ibv_qp_type::IBV_QPT_XRC_SEND | ibv_qp_type::IBV_QPT_XRC_RECV => 3,
-        // An initiator of dynamic connections.
-        _ => 5,
     }
 }
 

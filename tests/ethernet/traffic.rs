@@ -3,6 +3,7 @@
 use mlx5::Error;
 use mlx5::cqe::{Completion, Layer3, PacketInfo, SendOperation, Status, TransportHeader};
 use mlx5::devx::Rq;
+use mlx5::diag::sysfs::PortCounters;
 use mlx5::endpoint::{Endpoints, Receiver};
 use mlx5::ib::RawPacket;
 use mlx5::ring::{
@@ -264,6 +265,29 @@ fn what_is_only_read_goes_nowhere() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn packets_without_a_receive_count_in_the_ports_out_of_buffer() {
+    let rig = rig();
+    let (mut a, b) = (Side::new(&rig), Side::new(&rig));
+    let _flow = b.flow(address(0x51));
+    let frame = udp(address(0x51), 4000, b"lost");
+    a.memory.write(0, &frame);
+    let port = rig.local.attributes().port;
+    let lost = || {
+        let counters = PortCounters::read(&rig.context.sysfs_path(), port).transport;
+        let (_, lost) = counters.iter().find(|(name, _)| name == "out_of_buffer").unwrap();
+        *lost
+    };
+    let before = lost();
+    for id in 0..3 {
+        // SAFETY: memory lives to the end, and is not written until the request completes.
+        unsafe { a.send.post(id, EthSend::new(a.sge(0, frame.len())).signaled()) }.unwrap();
+        a.sent_well(id);
+    }
+    // Other tests use the same port.
+    assert!(lost() >= before + 3, "{before} before, {} now", lost());
 }
 
 #[test]

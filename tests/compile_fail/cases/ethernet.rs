@@ -37,3 +37,18 @@ mod large_send {
         }
     }
 }
+
+/// A raw packet queue pair counts in the port's counter set, and in no other.
+mod counters {
+    use mlx5::{devx::*, ib::*, verbs::*};
+
+    #[cfg(misuse)]
+    fn packets(counters: &QueueCounters, qp: &QueuePair<RawPacket, Rts>) {
+        let _ = counters.count(qp);
+        //~^ E0277 queue pairs of transport RawPacket are not made by CREATE_QP
+    }
+
+    fn connection(counters: &QueueCounters, qp: &QueuePair<Rc, Rts>) {
+        let _ = counters.count(qp);
+    }
+}

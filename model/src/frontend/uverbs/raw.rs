@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use mlx5_sys::ifc::{
-    Field, create_rq_in, create_rq_out, create_sq_in, create_sq_out, create_tir_in, create_tir_out,
-    create_tis_in, create_tis_out, destroy_rq_in, destroy_rq_out, destroy_sq_in, destroy_sq_out,
-    destroy_tir_in, destroy_tir_out, destroy_tis_in, destroy_tis_out, modify_rq_in, modify_rq_out,
-    modify_sq_in, modify_sq_out, opcode, query_sq_in, query_sq_out, rqc, rx_hash_field_select, sqc,
-    tirc, tisc, wq,
+    Field, cmd_hca_cap, create_rq_in, create_rq_out, create_sq_in, create_sq_out, create_tir_in,
+    create_tir_out, create_tis_in, create_tis_out, destroy_rq_in, destroy_rq_out, destroy_sq_in,
+    destroy_sq_out, destroy_tir_in, destroy_tir_out, destroy_tis_in, destroy_tis_out, modify_rq_in,
+    modify_rq_out, modify_sq_in, modify_sq_out, opcode, query_sq_in, query_sq_out, rqc,
+    rx_hash_field_select, sqc, tirc, tisc, wq,
 };
 
 use super::abi::{CreateQpDriver, CreateQpDriverReply, CreateRssDriver};
@@ -239,14 +239,22 @@ pub(super) fn create_rq(file: &CommandFile, asked: &Ring, buffer: &Umem) -> Resu
     Ok(create_rq_out::RQN.get(&file.function().run(command)?) as u32)
 }
 
-/// Moves a receive queue from one state to another.
+/// Moves a receive queue from one state to another. One that becomes ready names the counter set of
+/// the port, as with the kernel (`qp.c`: `modify_raw_packet_qp_rq`, `mlx5_ib_modify_wq`).
 pub(super) fn modify_rq(file: &CommandFile, uid: u16, rqn: u32, states: (u32, u32)) -> Result<()> {
+    /// `MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_RQ_COUNTER_SET_ID`
+    const COUNTER_SET: u64 = 1 << 3;
+    let function = file.function();
     let mut command = Command::new(opcode::MODIFY_RQ, modify_rq_in::SIZE, modify_rq_out::SIZE);
     command.set(modify_rq_in::UID, uid);
     command.set(modify_rq_in::RQN, rqn);
     command.set(modify_rq_in::RQ_STATE, states.0);
     command.set(rqc::STATE.within(modify_rq_in::CTX), states.1);
-    file.function().run(command).map(|_| ())
+    if states == (RST, RDY) && function.caps.get(cmd_hca_cap::MODIFY_RQ_COUNTER_SET_ID) != 0 {
+        command.set(modify_rq_in::MODIFY_BITMASK, COUNTER_SET);
+        command.set(rqc::COUNTER_SET_ID.within(modify_rq_in::CTX), function.counters);
+    }
+    function.run(command).map(|_| ())
 }
 
 /// Destroys a receive queue.

@@ -1,6 +1,7 @@
 //! Queue pairs of one peer each, and of datagrams: [`Rc`], [`Uc`] and [`Ud`].
 
 use mlx5::connect::{ConnectionData, LocalPort};
+use mlx5::devx::QueueCounters;
 use mlx5::ib::{HasQueues, Rc, Uc, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, Srq};
 use mlx5::verbs::{
@@ -20,14 +21,14 @@ const QKEY: u32 = 0x6d6c_7835;
 
 /// A transport whose queue pairs are connected here.
 pub trait Connects: HasQueues + Sized {
-    /// Whether the HCA can count the requests of its queue pairs.
-    const HAS_COUNTERS: bool = true;
-
     /// The address in each request; `()` where a request has none.
     type Address: std::fmt::Debug + Send + Sync + 'static;
 
     /// The queue pairs of one end, before they are connected.
     type Pair;
+
+    /// Makes a queue pair count in `counters`. `None` if the HCA has no such counters for it.
+    fn count(counters: &QueueCounters, qp: &QueuePair<Self, Rts>) -> Option<mlx5::Result<()>>;
 
     /// Creates the queue pairs of one end.
     ///
@@ -198,6 +199,10 @@ macro_rules! connections {
         impl Connects for $transport {
             type Address = ();
 
+        fn count(counters: &QueueCounters, qp: &QueuePair<Self, Rts>) -> Option<mlx5::Result<()>> {
+            Some(counters.count(qp))
+        }
+
             fn make(making: &Making<'_>) -> Result<Self::Pair> {
                 making.pair()
             }
@@ -269,6 +274,10 @@ impl Way<'_> {
 
 impl Connects for Ud {
     type Address = UdAddress;
+
+    fn count(counters: &QueueCounters, qp: &QueuePair<Self, Rts>) -> Option<mlx5::Result<()>> {
+        Some(counters.count(qp))
+    }
 
     fn make(making: &Making<'_>) -> Result<Self::Pair> {
         let most = making.side.port.attributes().active_mtu;

@@ -37,16 +37,17 @@ impl Counters {
 
     /// Binds queue pairs to the counter set of this side.
     pub fn count<T: Connects>(&mut self, links: &[Linked<T>]) {
-        if !T::HAS_COUNTERS {
-            self.queues = None;
-        }
         let Some(queues) = &self.queues else { return };
         for link in links {
-            if let Err(error) = queues.count(&link.qp) {
-                self.notes.push(format!("queue pairs have no counters of their own: {error}"));
-                self.queues = None;
-                return;
+            match T::count(queues, &link.qp) {
+                Some(Ok(())) => continue,
+                Some(Err(error)) => {
+                    self.notes.push(format!("queue pairs have no counters of their own: {error}"));
+                }
+                None => {}
             }
+            self.queues = None;
+            return;
         }
     }
 

@@ -3,9 +3,10 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 
+use mlx5::devx::QueueCounters;
 use mlx5::ib::RawPacket;
 use mlx5::ring::{CqReader, PacketRq, ReceiveConfig, Srq};
-use mlx5::verbs::{CompletionQueue, Context, Flow, QueuePair, Reset};
+use mlx5::verbs::{CompletionQueue, Context, Flow, QueuePair, Reset, Rts};
 use serde::{Deserialize, Serialize};
 
 use super::connect::{Connects, Making, Way};
@@ -116,10 +117,13 @@ fn no_udp_port(error: &std::io::Error) -> Error {
 }
 
 impl Connects for RawPacket {
-    const HAS_COUNTERS: bool = false;
-
     type Address = FrameHeader;
     type Pair = Packets;
+
+    /// The port counts packets for which there is no receive.
+    fn count(_: &QueueCounters, _: &QueuePair<Self, Rts>) -> Option<mlx5::Result<()>> {
+        None
+    }
 
     fn make(making: &Making<'_>) -> Result<Packets> {
         let Making { side, plan, pd, .. } = making;

@@ -2,10 +2,12 @@
 //! and dynamic connections (DC).
 
 use mlx5::connect::ConnectionData;
+use mlx5::devx::QueueCounters;
 use mlx5::ib::{Dci, Dct, XrcRecv, XrcSend};
 use mlx5::ring::{CqReader, Srq};
 use mlx5::verbs::{
-    DctRtrAttributes, Mtu, ProtectionDomain, QueuePair, Reset, Rtr, SharedReceiveQueue, XrcDomain,
+    DctRtrAttributes, Mtu, ProtectionDomain, QueuePair, Reset, Rtr, Rts, SharedReceiveQueue,
+    XrcDomain,
 };
 use mlx5::wqe::{DcAddress, XrcAddress};
 
@@ -75,6 +77,10 @@ impl Connects for XrcSend {
     type Address = XrcAddress;
     type Pair = Extended;
 
+    fn count(counters: &QueueCounters, qp: &QueuePair<Self, Rts>) -> Option<mlx5::Result<()>> {
+        Some(counters.count(qp))
+    }
+
     fn make(making: &Making<'_>) -> Result<Extended> {
         let shared = making.shared.ok_or_else(missing)?;
         let domain = shared.domain.as_ref().ok_or_else(missing)?;
@@ -127,6 +133,10 @@ pub struct Dynamic {
 impl Connects for Dci {
     type Address = DcAddress;
     type Pair = Dynamic;
+
+    fn count(counters: &QueueCounters, qp: &QueuePair<Self, Rts>) -> Option<mlx5::Result<()>> {
+        Some(counters.count(qp))
+    }
 
     fn make(making: &Making<'_>) -> Result<Dynamic> {
         let shared = making.shared.ok_or_else(missing)?;
