@@ -63,7 +63,7 @@ fn a_cq_that_ignores_overruns_is_not_told() {
         let builder = CompletionQueue::builder(&rig.context, 7).cqe_size(size);
         // SAFETY: all requests are signaled, and the CQ has an entry for each that is outstanding.
         let cq = unsafe { builder.ignore_overrun() }.build().unwrap();
-        assert!(cq.ignores_overrun() && cq.handle().ignores_overrun());
+        assert!(cq.ignores_overrun() && cq.clone().ignores_overrun());
         assert_eq!(write_on(&rig, &cq, Publish::Never), [0]);
         // A next reader, which tells it again.
         let records = write_on(&rig, &cq, Publish::EveryPoll);

@@ -4,14 +4,19 @@ use std::time::Duration;
 
 use mlx5::Error;
 use mlx5::connect::LocalPort;
+use mlx5::devx::{
+    DevxPd, DevxXrcd, EventChannel, Firmware, QueueCounters, Rq, Rqt, Sq, Tir, Tis,
+    TransportDomain, Uar, Umem,
+};
 use mlx5::ib::{Access, Rc};
 use mlx5::ib::{GidType, PortState};
 use mlx5::ring::{CqReader, QueueError, ReceiveConfig, Srq};
 use mlx5::verbs::{
-    AckTimeout, AddressVector, AlternatePath, CompletionChannel, CompletionQueue, Context, CqeSize,
-    Devx, GlobalRoute, InitAttributes, LinkLayer, MigrationState, Mtu, Pages, ProtectionDomain,
-    QpState, QueuePair, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes, SharedReceiveQueue,
-    ThreadDomain, devices,
+    AckTimeout, AddressHandle, AddressVector, AlternatePath, AsyncEvents, CompletionChannel,
+    CompletionQueue, Context, CqeSize, Devx, GlobalRoute, InitAttributes, LinkLayer,
+    MigrationState, Mtu, Pages, ProtectionDomain, QpState, QueuePair, Reset, RnrTimer, RssQueues,
+    RtrAttributes, Rts, RtsAttributes, SharedReceiveQueue, StridingQueue, ThreadDomain, XrcDomain,
+    devices,
 };
 use mlx5_model as _;
 
@@ -475,6 +480,43 @@ fn owners_may_be_dropped_in_any_order() {
     assert!(cq.capacity() >= 4);
     region.write(0, b"still there");
     drop(region);
+}
+
+/// A handle of an object, by the rule of `mlx5::verbs`.
+fn is_handle<T: Clone + Send + Sync + 'static>() {}
+
+#[test]
+fn clones_of_a_handle_name_one_object_that_lives_as_long_as_the_last() {
+    is_handle::<Context>();
+    is_handle::<ProtectionDomain>();
+    is_handle::<CompletionQueue>();
+    is_handle::<CompletionQueue<Firmware>>();
+    is_handle::<CompletionChannel>();
+    is_handle::<SharedReceiveQueue>();
+    is_handle::<SharedReceiveQueue<Firmware>>();
+    is_handle::<StridingQueue>();
+    is_handle::<RssQueues>();
+    is_handle::<AddressHandle>();
+    is_handle::<ThreadDomain>();
+    is_handle::<XrcDomain>();
+    is_handle::<AsyncEvents>();
+    is_handle::<Umem>();
+    is_handle::<(Rq, Sq, Rqt, Tir, Tis, TransportDomain)>();
+    is_handle::<(DevxPd, DevxXrcd, Uar, EventChannel, QueueCounters)>();
+
+    let fixture = Fixture::new();
+    let cq = fixture.cq.clone();
+    assert!(cq == fixture.cq && cq != CompletionQueue::new(&fixture.context, 8).unwrap());
+    cq.resize(200).unwrap();
+    assert_eq!(fixture.cq.capacity(), cq.capacity());
+    let handle = AddressHandle::new(&fixture.pd, &fixture.rtr(1).address).unwrap();
+    let other = handle.clone();
+    let Fixture { context, pd, cq: first } = fixture;
+    drop((handle, context, first));
+    let qp = QueuePair::builder(&pd, &cq).build().unwrap();
+    drop(cq);
+    assert!(qp.send_cq().capacity() >= 200);
+    assert_eq!(other.address().port, 1);
 }
 
 #[test]

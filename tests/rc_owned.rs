@@ -182,6 +182,8 @@ fn every_operation_gives_its_memory_back() {
 
     // Memory that no peer may write is lent; the target's is not.
     whole.as_mut_slice().unwrap()[0] = 1;
+    assert_eq!(whole.as_slice().unwrap()[0], 1);
+    assert!(target.as_slice().is_none(), "a peer may write it");
     assert!(MrSlice::as_mut_slice(&mut { target }).is_none());
     assert_eq!(whole.into_region().unwrap().len(), 64);
 }

@@ -13,8 +13,7 @@ use super::object::Object;
 use crate::error::{Error, Name, Result, check};
 use crate::ib::{Dct, RawPacket, Transport};
 use crate::verbs::{
-    CompletionQueue, CompletionQueueHandle, QueuePair, RssQueues, SharedReceiveQueue, State,
-    StridingQueue,
+    CompletionQueue, QueuePair, RssQueues, SharedReceiveQueue, State, StridingQueue,
 };
 
 mod sealed {
@@ -114,7 +113,6 @@ macro_rules! raw {
 raw! {
     [T: Transport, S: State] QueuePair<T, S>: ibv_qp, |qp| qp.as_raw();
     [] CompletionQueue: ibv_cq, |cq| cq.as_raw();
-    [] CompletionQueueHandle: ibv_cq, |cq| cq.as_raw();
     [] SharedReceiveQueue: ibv_srq, |srq| srq.as_raw();
     [] StridingQueue: ibv_wq, |wq| wq.as_raw();
     [] RssQueues: ibv_rwq_ind_table, |spread| spread.table();
@@ -177,8 +175,6 @@ targets! {
     [T: Transport, S: State] QueuePair<T, S>: mlx5dv_devx_qp_query, mlx5dv_devx_qp_modify,
         |qp| qp.context(), qp_made_by::<T>().map(|made_by| (made_by, qp.number()));
     [] CompletionQueue: mlx5dv_devx_cq_query, mlx5dv_devx_cq_modify,
-        |cq| cq.context(), cq_number(&cq.handle()).map(|number| (opcode::CREATE_CQ, number));
-    [] CompletionQueueHandle: mlx5dv_devx_cq_query, mlx5dv_devx_cq_modify,
         |cq| cq.context(), cq_number(cq).map(|number| (opcode::CREATE_CQ, number));
     [] SharedReceiveQueue: mlx5dv_devx_srq_query, mlx5dv_devx_srq_modify,
         |srq| srq.context(), srq.number().map(|number| (srq_made_by(srq), number));
@@ -272,16 +268,16 @@ fn srq_made_by(srq: &SharedReceiveQueue) -> u16 {
 
 /// Returns a CQ's number, which only libmlx5 knows. After this query libmlx5 leaves the CQ's ring
 /// alone when queue pairs are destroyed, which readers of this crate need anyway.
-fn cq_number(cq: &CompletionQueueHandle) -> Result<u32> {
+fn cq_number(cq: &CompletionQueue) -> Result<u32> {
     let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: all-zero is a value of these plain C structures; the queue is alive, and the library
-    // fills `out`.
-    unsafe {
+    // SAFETY: all-zero is a value of these plain C structures; the queue is alive and not resized
+    // now, and the library fills `out`.
+    cq.with_ring(|cq| unsafe {
         let object = object.assume_init_mut();
-        object.cq.in_ = cq.as_raw().as_ptr();
+        object.cq.in_ = cq.as_ptr();
         object.cq.out = out.as_mut_ptr();
         check("mlx5dv_init_obj", dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_CQ.into()))?;
         Ok(out.assume_init().cqn)
-    }
+    })
 }

@@ -170,6 +170,21 @@ impl MrSlice {
     }
 
     /// Returns the bytes themselves; `None` if a peer may write them.
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        if self.part.region.access().peer_writes() {
+            return None;
+        }
+        // SAFETY: initialized bytes of the region, which exists as long as `self`. `self` is
+        // borrowed: so nothing of this process writes them, since that takes an exclusive borrow of
+        // their only slice, and no request of this host names them, since that takes the slice.
+        // No peer may write them.
+        Some(unsafe {
+            let start = self.part.region.as_ptr().add(self.part.offset);
+            std::slice::from_raw_parts(start.as_ptr(), self.part.length)
+        })
+    }
+
+    /// Returns the bytes themselves, to be changed; `None` if a peer may write them.
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         if self.part.region.access().peer_writes() {
             return None;

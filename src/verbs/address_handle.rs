@@ -3,6 +3,7 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use mlx5_sys::dv;
 use mlx5_sys::verbs::{ibv_ah, ibv_create_ah, ibv_destroy_ah};
@@ -19,6 +20,8 @@ use crate::wqe::{DcAddress, UdAddress};
 /// InfiniBand it takes no system call. Requests hold a copy of the HCA's part, so the handle may be
 /// dropped once the addresses are made from it. On RoCEv2, for a flow label of 0, libmlx5 chooses a
 /// random UDP source port. For another flow label, the port follows from the label.
+///
+/// Clones are cheap and name the same handle. It is destroyed after its last clone is dropped.
 ///
 /// ```
 /// # use mlx5_model as _;
@@ -37,7 +40,13 @@ use crate::wqe::{DcAddress, UdAddress};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias("ibv_ah", "ibv_destroy_ah"))]
+#[derive(Clone)]
 pub struct AddressHandle {
+    inner: Arc<HandleInner>,
+}
+
+/// An address handle of libibverbs.
+struct HandleInner {
     ah: NonNull<ibv_ah>,
     vector: AvSeg,
     address: AddressVector,
@@ -46,11 +55,11 @@ pub struct AddressHandle {
 }
 
 // SAFETY: libibverbs allows calls on one AH from several threads; this crate only destroys it.
-unsafe impl Send for AddressHandle {}
+unsafe impl Send for HandleInner {}
 // SAFETY: a shared reference only gives out numbers and the raw pointer, which do not change.
-unsafe impl Sync for AddressHandle {}
+unsafe impl Sync for HandleInner {}
 
-impl Drop for AddressHandle {
+impl Drop for HandleInner {
     fn drop(&mut self) {
         // SAFETY: this crate created the AH and destroys it once, here, while its PD is alive.
         unsafe { ibv_destroy_ah(self.ah.as_ptr()) };
@@ -77,36 +86,36 @@ impl AddressHandle {
                  source GID",
             )))
         })?;
-        // Dropping `handle` destroys the AH if a later step fails.
-        let mut handle = AddressHandle {
+        // Dropping `inner` destroys the AH if a later step fails.
+        let mut inner = HandleInner {
             ah,
             vector: zerocopy::FromZeros::new_zeroed(),
             address: *address,
             pd: pd.clone(),
         };
         // SAFETY: the handle was just made.
-        handle.vector = unsafe { vector(ah)? };
-        Ok(handle)
+        inner.vector = unsafe { vector(ah)? };
+        Ok(AddressHandle { inner: Arc::new(inner) })
     }
 
     /// Returns its destination.
     pub fn address(&self) -> &AddressVector {
-        &self.address
+        &self.inner.address
     }
 
     /// Returns its protection domain.
     pub fn protection_domain(&self) -> &ProtectionDomain {
-        &self.pd
+        &self.inner.pd
     }
 
     /// Returns the handle, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_ah> {
-        self.ah
+        self.inner.ah
     }
 
     /// Returns the address vector of requests, without the queue pair's number and key.
     pub(crate) fn vector(&self) -> &AvSeg {
-        &self.vector
+        &self.inner.vector
     }
 }
 
@@ -156,6 +165,8 @@ unsafe fn vector(ah: NonNull<ibv_ah>) -> Result<AvSeg> {
 
 impl fmt::Debug for AddressHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressHandle").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("AddressHandle")
+            .field("address", &self.inner.address)
+            .finish_non_exhaustive()
     }
 }

@@ -13,7 +13,7 @@ use mlx5_sys::verbs::{
 
 use super::cq::EventTarget;
 use super::event::{interrupted, would_block};
-use super::{CompletionQueueHandle, Context, Readiness};
+use super::{CompletionQueue, Context, Readiness};
 use crate::error::{Result, check, non_null};
 
 /// A completion channel, on which completion queues announce completions. Clones are cheap and name
@@ -109,7 +109,7 @@ impl CompletionChannel {
     /// [`PollError::DeviceFailed`](crate::ring::PollError::DeviceFailed) if the device failed or was
     /// removed.
     #[doc(alias("ibv_get_cq_event", "ibv_ack_cq_events"))]
-    pub fn get_event(&self, timeout: Duration) -> Result<Option<CompletionQueueHandle>> {
+    pub fn get_event(&self, timeout: Duration) -> Result<Option<CompletionQueue>> {
         self.context().wait_for(self.inner.channel.fd(), timeout, || self.try_event())
     }
 
@@ -120,7 +120,7 @@ impl CompletionChannel {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
     #[doc(alias("ibv_get_cq_event", "ibv_ack_cq_events"))]
-    pub fn try_event(&self) -> Result<Option<CompletionQueueHandle>> {
+    pub fn try_event(&self) -> Result<Option<CompletionQueue>> {
         loop {
             let mut cq = std::ptr::null_mut();
             let mut target = std::ptr::null_mut();

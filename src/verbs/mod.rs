@@ -6,6 +6,21 @@
 //! holds its parents alive, so whatever order a program drops them in, the destroy verbs are called
 //! children first. Nothing here is on the path of a message: these calls take microseconds to
 //! milliseconds, allocate, and enter the kernel.
+//!
+//! **Handles.** A type that only names an object is a handle, and `Clone`: [`Context`],
+//! [`ProtectionDomain`], [`CompletionQueue`], [`CompletionChannel`], [`SharedReceiveQueue`],
+//! [`StridingQueue`], [`RssQueues`], [`AddressHandle`], [`ThreadDomain`], [`XrcDomain`],
+//! [`AsyncEvents`], and the domains, queues, tables, umems and counters of [`devx`](crate::devx).
+//! Handles are `Send` and `Sync`. Clones are cheap and name the same object, which is destroyed
+//! after the last clone, and the last object made from it, are dropped.
+//!
+//! Two kinds of types have one owner and are not `Clone`:
+//! - a [`QueuePair`], because its type is its state, and clones would disagree about it;
+//! - what has an effect until its owner drops it: memory and its keys ([`MemoryRegion`],
+//!   [`DeviceMemory`], [`MemoryWindow`], [`Mkey`]), [`Flow`], [`MulticastMembership`].
+//!
+//! To share one of these, borrow it or put it into an `Arc`. Queues and endpoints keep the queue
+//! pair that they are made from alive, so a program needs no `Arc` for that.
 
 // First: rustdoc lists the methods of a type in the order of these modules.
 mod context;
@@ -59,7 +74,7 @@ pub use capabilities::VerbsCapabilities;
 pub use channel::CompletionChannel;
 pub use clock::{ClockReading, DeviceClock};
 pub use context::{Context, DeviceAttributes};
-pub use cq::{CompletionQueue, CompletionQueueBuilder, CompletionQueueHandle, CqeSize};
+pub use cq::{CompletionQueue, CompletionQueueBuilder, CqeSize};
 pub(crate) use cq::{Cq, CqPart, microseconds};
 pub use demand::{ImplicitOdpRegion, NullRegion, OdpOperations, OnDemand, Prefetch};
 #[cfg(feature = "cm")]

@@ -141,7 +141,7 @@ impl SharedReceiveQueue {
             return Err(crate::error::QueueError::NoTags.into());
         };
         let pd = self.protection_domain();
-        let qp = QueuePairBuilder::<Rc>::of_handle(pd, cq.clone());
+        let qp = QueuePairBuilder::<Rc>::new(pd, cq);
         let qp = qp.shared_receive_queue(self).max_send_wr(capacity.operations);
         let qp = qp.memory(self.memory()).build()?;
         let init = InitAttributes { access: Access::empty(), ..InitAttributes::new(PORT) };

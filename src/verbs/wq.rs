@@ -14,7 +14,7 @@ use mlx5_sys::verbs::{
     ibv_wq_init_attr, ibv_wq_state, ibv_wq_type,
 };
 
-use super::{CompletionQueue, CompletionQueueHandle, Context, ProtectionDomain};
+use super::{CompletionQueue, Context, ProtectionDomain};
 use crate::error::{Error, Result, check, non_null};
 use crate::ring::source::{DomainId, Retained};
 use crate::verbs::Zeroed;
@@ -58,7 +58,7 @@ struct WqInner {
     taken: AtomicBool,
     /// Memory of WQEs that the HCA may write until the queue is destroyed.
     retained: Retained,
-    cq: CompletionQueueHandle,
+    cq: CompletionQueue,
     pd: ProtectionDomain,
 }
 
@@ -86,7 +86,7 @@ impl Drop for WqInner {
 #[must_use = "nothing is made before build"]
 pub struct StridingQueueBuilder {
     pd: ProtectionDomain,
-    cq: CompletionQueueHandle,
+    cq: CompletionQueue,
     wqes: u32,
     stride: u32,
     strides: u32,
@@ -97,10 +97,9 @@ impl StridingQueue {
     /// Creates a builder for a queue that completes on `cq`, which no other queue should use.
     /// Default: 16 WQEs of 512 strides of 64 bytes.
     pub fn builder(pd: &ProtectionDomain, cq: &CompletionQueue) -> StridingQueueBuilder {
-        let cq = cq.handle();
         StridingQueueBuilder {
             pd: pd.clone(),
-            cq,
+            cq: cq.clone(),
             wqes: 16,
             stride: 64,
             strides: 512,
@@ -149,7 +148,7 @@ impl StridingQueue {
         self.inner.pd.context()
     }
 
-    pub(crate) fn cq(&self) -> &CompletionQueueHandle {
+    pub(crate) fn cq(&self) -> &CompletionQueue {
         &self.inner.cq
     }
 

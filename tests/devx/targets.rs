@@ -79,7 +79,7 @@ fn contexts_of_other_objects_agree_too() {
     let context = cq.object_context().unwrap();
     assert_eq!((context.layout().name, context.get(cqc::CQE_SZ)), ("cqc", 1));
     assert_eq!(1 << context.get(cqc::LOG_CQ_SIZE), cq.capacity() + 1);
-    assert_eq!(context.to_string(), cq.handle().object_context().unwrap().to_string());
+    assert_eq!(context.to_string(), cq.clone().object_context().unwrap().to_string());
 
     let shared = SharedReceiveQueue::builder(&rig.pd).max_wr(30).build().unwrap();
     let context = shared.object_context().unwrap();

@@ -309,7 +309,7 @@ fn events_are_fewer_where_they_are_moderated() {
 #[test]
 fn a_queue_changes_its_size_before_it_is_taken_over() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let mut cq = rig.cq(15);
+    let cq = rig.cq(15);
     let peer_cq = rig.cq(63);
     let qp = rig.init(QueuePair::builder(&rig.pd, &cq));
     let (qp, peer) = rig.connect(qp, rig.init(QueuePair::builder(&rig.pd, &peer_cq)));

@@ -362,7 +362,7 @@ fn compressed(bench: &mut Bench, format: Compression) -> Verdict {
 fn resize(bench: &mut Bench) -> Verdict {
     let shape = Shape { send_wr: 16, recv_wr: 1, ..Shape::default() };
     for size in [31, 255, 63] {
-        let mut cq = CompletionQueue::new(&bench.base.context, 127)?;
+        let cq = CompletionQueue::new(&bench.base.context, 127)?;
         cq.resize(size).map_err(|error| lacking(format!("CQs keep their size: {error}")))?;
         holds(cq.capacity() >= size, format!("{} CQEs, {size} were asked for", cq.capacity()))?;
         let mut side = Side::<Rc>::on(&bench.base, &shape, cq)?;

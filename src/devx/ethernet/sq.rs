@@ -57,6 +57,7 @@ const CYCLIC: u64 = 1;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias("MLX5_CMD_OP_CREATE_SQ", "MLX5_CMD_OP_DESTROY_SQ"))]
+#[derive(Clone)]
 pub struct Sq {
     queue: Arc<Queue>,
     blocks: u32,

@@ -3,7 +3,7 @@
 mod verbs;
 
 pub(crate) use verbs::EventTarget;
-pub use verbs::{CompletionQueueHandle, CqOptions, VerbsCq};
+pub use verbs::{CqOptions, VerbsCq};
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -54,6 +54,9 @@ impl CqeSize {
 /// alone: libibverbs and the kernel take a `struct ibv_cq`, a kernel object for a CQ that the
 /// kernel's driver has made.
 ///
+/// Clones are cheap and name the same queue. It is destroyed after its last clone, and the last
+/// queue pair and reader made with it, are dropped.
+///
 /// ```
 /// # use mlx5_model as _;
 /// # let context = mlx5::verbs::Context::open_first()?;
@@ -61,7 +64,7 @@ impl CqeSize {
 /// use mlx5::verbs::CompletionQueue;
 ///
 /// let cq = CompletionQueue::new(&context, 100)?;
-/// assert!(cq.capacity() >= 100);
+/// assert!(cq.capacity() >= 100 && cq == cq.clone());
 /// // This crate polls it from now on.
 /// let mut reader = CqReader::new(&cq)?;
 /// assert!(reader.poll(&mut ())?.is_none());
@@ -252,6 +255,21 @@ unsafe impl<B: Backend> Completes for CompletionQueue<B> {
 }
 
 impl<B: Backend> CompletionSource for CompletionQueue<B> {}
+
+impl<B: Backend> Clone for CompletionQueue<B> {
+    fn clone(&self) -> Self {
+        Self { cq: Arc::clone(&self.cq) }
+    }
+}
+
+/// Whether both name the same queue.
+impl<B: Backend> PartialEq for CompletionQueue<B> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cq, &other.cq)
+    }
+}
+
+impl<B: Backend> Eq for CompletionQueue<B> {}
 
 impl<B: Backend> fmt::Debug for CompletionQueue<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

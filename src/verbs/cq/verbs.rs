@@ -1,9 +1,8 @@
 //! Completion queues that libibverbs makes.
 
-use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use mlx5_sys::cqe::{MINI_FORMAT_CSUM, MINI_FORMAT_CSUM_STRIDX, MINI_FORMAT_HASH};
 use mlx5_sys::dv::{
@@ -16,7 +15,7 @@ use mlx5_sys::verbs::{
     ibv_poll_cq, ibv_req_notify_cq, ibv_resize_cq,
 };
 
-use super::{CompletionQueue, CompletionQueueBuilder, Cq, CqPart, CqeSize, QUEUE};
+use super::{CompletionQueue, CompletionQueueBuilder, Cq, CqPart, QUEUE};
 use crate::error::{Cause, Error, Result, check, non_null};
 use crate::ib::CqeCompression;
 use crate::ring::source::{CompletionView, CqCheck, check_cq, view_cq};
@@ -33,29 +32,11 @@ const fn compression_format(compression: CqeCompression) -> u8 {
     }
 }
 
-/// Keeps a completion queue of verbs alive. Clones are cheap.
-///
-/// ```
-/// # use mlx5_model as _;
-/// # let context = mlx5::verbs::Context::open_first()?;
-/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
-/// use mlx5::verbs::{CompletionQueue, QueuePair};
-///
-/// let sends = CompletionQueue::new(&context, 64)?;
-/// let receives = CompletionQueue::new(&context, 64)?;
-/// let qp = QueuePair::builder(&pd, &sends).receive_cq(&receives).build()?;
-/// assert!(*qp.send_cq() == sends);
-/// assert!(*qp.receive_cq() != sends);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone)]
-pub struct CompletionQueueHandle {
-    cq: Arc<Cq<VerbsCq>>,
-}
-
 /// A completion queue of libibverbs, with the objects that it uses.
 pub struct VerbsCq {
     cq: NonNull<ibv_cq>,
+    /// Held while libmlx5 replaces the ring, or reads its address and size.
+    ring: Mutex<()>,
     /// The `cq_context` of the queue, which its events name.
     target: Arc<EventTarget>,
     channel: Option<CompletionChannel>,
@@ -72,8 +53,8 @@ pub(crate) struct EventTarget {
 
 impl EventTarget {
     /// Returns the queue, unless it is being destroyed.
-    pub(crate) fn queue(&self) -> Option<CompletionQueueHandle> {
-        Some(CompletionQueueHandle { cq: self.queue.get()?.upgrade()? })
+    pub(crate) fn queue(&self) -> Option<CompletionQueue> {
+        Some(CompletionQueue { cq: self.queue.get()?.upgrade()? })
     }
 }
 
@@ -88,9 +69,8 @@ impl CqPart for VerbsCq {
     }
 
     fn capacity(&self) -> u32 {
-        // SAFETY: the CQ is alive. Only `resize` changes the field, and it cannot run now: it takes
-        // the queue by unique reference.
-        unsafe { (*self.cq.as_ptr()).cqe }.try_into().unwrap_or(0)
+        // SAFETY: the CQ is alive. Only `resize` changes the field, and not now.
+        self.with_ring(|cq| unsafe { (*cq.as_ptr()).cqe }).try_into().unwrap_or(0)
     }
 
     fn moderate(&self, completions: u16, period: u16) -> Result<()> {
@@ -117,7 +97,7 @@ impl CqPart for VerbsCq {
 
     fn view(cq: &Cq<Self>) -> Result<CompletionView> {
         // SAFETY: the CQ is alive.
-        let view = unsafe { view_cq(cq.part.cq)? };
+        let view = cq.part.with_ring(|cq| unsafe { view_cq(cq) })?;
         // SAFETY: libmlx5 has mapped the page, and keeps it mapped as long as the CQ.
         unsafe { keep_from_children(view.page)? };
         Ok(CompletionView { compression: cq.compression().unwrap_or_default(), ..view })
@@ -191,14 +171,11 @@ impl CompletionQueue {
     /// direct path needs another size, create another CQ.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`] once the direct path has read the queue; [`Error::Attribute`] out of
-    /// the device's range; [`Error::Call`], for example if the queue holds more completions than
+    /// [`Error::QueueInUse`] once the direct path has read the queue, or while another thread
+    /// resizes or arms it; [`Error::Attribute`] out of the device's range; [`Error::Call`], for example if the queue holds more completions than
     /// that.
     #[doc(alias = "ibv_resize_cq")]
-    pub fn resize(&mut self, entries: u32) -> Result<()> {
-        if self.cq.was_taken.load(Ordering::Relaxed) {
-            return Err(Error::QueueInUse { queue: QUEUE });
-        }
+    pub fn resize(&self, entries: u32) -> Result<()> {
         let limit = self.context().attributes()?.max_cqe;
         let wanted = match i32::try_from(entries) {
             Ok(wanted) if wanted > 0 && entries <= limit => wanted,
@@ -207,69 +184,46 @@ impl CompletionQueue {
                 return Err(Error::attribute("CQ entries", entries, rule));
             }
         };
-        // SAFETY: the CQ is alive. No reader has the ring, which the call replaces.
-        check("ibv_resize_cq", unsafe { ibv_resize_cq(self.as_raw().as_ptr(), wanted) })?;
-        // The resize has a CQE of its own, which libmlx5 counts without storing its consumer index. A
-        // poll stores it, also one for no CQE. The direct path continues at the stored index.
-        // SAFETY: the CQ is alive, no reader has it, and no completion is written.
-        match unsafe { ibv_poll_cq(self.as_raw().as_ptr(), 0, ptr::null_mut()) } {
-            0 => Ok(()),
-            errno => check("ibv_poll_cq", errno.abs()),
-        }
-    }
-
-    /// Returns a handle that keeps the queue alive.
-    pub fn handle(&self) -> CompletionQueueHandle {
-        CompletionQueueHandle { cq: Arc::clone(&self.cq) }
+        self.cq.without_reader(|| {
+            if self.cq.was_taken.load(Ordering::Relaxed) {
+                return Err(Error::QueueInUse { queue: QUEUE });
+            }
+            self.with_ring(|cq| {
+                // SAFETY: the CQ is alive. No reader has the ring, which the call replaces.
+                check("ibv_resize_cq", unsafe { ibv_resize_cq(cq.as_ptr(), wanted) })?;
+                // The resize has a CQE of its own, which libmlx5 counts without storing its
+                // consumer index. A poll stores it, also one for no CQE. The direct path continues
+                // at the stored index.
+                // SAFETY: the CQ is alive, no reader has it, and no completion is written.
+                match unsafe { ibv_poll_cq(cq.as_ptr(), 0, ptr::null_mut()) } {
+                    0 => Ok(()),
+                    errno => check("ibv_poll_cq", errno.abs()),
+                }
+            })
+        })?
     }
 
     /// Returns the queue, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_cq> {
         self.cq.part.cq
     }
-}
-
-impl CompletionQueueHandle {
-    /// Returns the queue. It lives as long as `self`.
-    pub fn as_raw(&self) -> NonNull<ibv_cq> {
-        self.cq.part.cq
-    }
-
-    /// Returns the device.
-    pub fn context(&self) -> &Context {
-        &self.cq.part.context
-    }
-
-    /// Returns the size of its entries.
-    pub fn cqe_size(&self) -> CqeSize {
-        self.cq.cqe_size
-    }
-
-    /// Returns whether the HCA writes CQEs without checking the consumer index.
-    pub fn ignores_overrun(&self) -> bool {
-        self.cq.ignores_overrun
-    }
-
-    /// Returns whether both name the same queue.
-    pub fn same(&self, other: &CompletionQueueHandle) -> bool {
-        Arc::ptr_eq(&self.cq, &other.cq)
-    }
 
     /// Counts an event that was read from the channel.
     pub(crate) fn count_event(&self) {
         self.cq.events.fetch_add(1, Ordering::Relaxed);
     }
-}
 
-impl PartialEq<CompletionQueue> for CompletionQueueHandle {
-    fn eq(&self, other: &CompletionQueue) -> bool {
-        Arc::ptr_eq(&self.cq, &other.cq)
+    /// Calls `work` with the queue while its ring is not replaced.
+    pub(crate) fn with_ring<R>(&self, work: impl FnOnce(NonNull<ibv_cq>) -> R) -> R {
+        self.cq.part.with_ring(work)
     }
 }
 
-impl fmt::Debug for CompletionQueueHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionQueueHandle").field("cq", &self.as_raw()).finish()
+impl VerbsCq {
+    /// Calls `work` with the queue while its ring is not replaced by another thread.
+    fn with_ring<R>(&self, work: impl FnOnce(NonNull<ibv_cq>) -> R) -> R {
+        let _held = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        work(self.cq)
     }
 }
 
@@ -320,6 +274,7 @@ impl CompletionQueueBuilder {
         self.context.failures().forget_cq(cq);
         let part = VerbsCq {
             cq,
+            ring: Mutex::new(()),
             target,
             channel: self.options.channel.clone(),
             _parent: parent,

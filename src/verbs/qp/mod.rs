@@ -56,6 +56,9 @@ use crate::ring::source::DomainId;
 /// The HCA moves a pair to ERROR by itself when a request fails. The type still names the state
 /// that the program set, and [`query`](Self::query) returns the present state.
 ///
+/// It is not `Clone`: its type is its state, and clones would disagree about it. Queues made from it
+/// keep it alive. To share the value itself, borrow it or put it into an `Arc`.
+///
 /// [`builder`](Self::builder) creates queue pairs by verbs, and
 /// [`by_command`](Self::by_command) by firmware command. Peers cannot tell them apart.
 ///

@@ -17,7 +17,7 @@ use crate::ring::source::{
 };
 use crate::verbs::td::ParentDomain;
 use crate::verbs::{
-    CompletionQueueHandle, Context, ProtectionDomain, SharedReceiveQueue, Verbs, XrcDomain, Zeroed,
+    CompletionQueue, Context, ProtectionDomain, SharedReceiveQueue, Verbs, XrcDomain, Zeroed,
     keep_from_children,
 };
 
@@ -37,11 +37,7 @@ pub struct VerbsPair {
 /// The objects that a queue pair belongs to.
 pub(super) enum Parents {
     /// The parents of all queue pairs except XRC targets.
-    Queues {
-        pd: ProtectionDomain,
-        send_cq: CompletionQueueHandle,
-        receive_cq: CompletionQueueHandle,
-    },
+    Queues { pd: ProtectionDomain, send_cq: CompletionQueue, receive_cq: CompletionQueue },
     /// The parent of an XRC target.
     Target(XrcDomain),
 }
@@ -156,7 +152,7 @@ impl VerbsPair {
     }
 
     /// Returns the CQs of sends and of receives.
-    fn cqs(&self) -> Option<(&CompletionQueueHandle, &CompletionQueueHandle)> {
+    fn cqs(&self) -> Option<(&CompletionQueue, &CompletionQueue)> {
         match &self.parents {
             Parents::Queues { send_cq, receive_cq, .. } => Some((send_cq, receive_cq)),
             Parents::Target(_) => None,
@@ -188,12 +184,12 @@ impl<T: HasQueues, S: State> QueuePair<T, S> {
     }
 
     /// Returns the CQ of its sends.
-    pub fn send_cq(&self) -> &CompletionQueueHandle {
+    pub fn send_cq(&self) -> &CompletionQueue {
         self.pair().object.cqs().expect(MADE_WITH).0
     }
 
     /// Returns the CQ of its receives.
-    pub fn receive_cq(&self) -> &CompletionQueueHandle {
+    pub fn receive_cq(&self) -> &CompletionQueue {
         self.pair().object.cqs().expect(MADE_WITH).1
     }
 }

@@ -20,16 +20,15 @@ use crate::ib::{HasQueues, RawPacket, Rc, Receives, Transport, TransportKind};
 use crate::verbs::placement::{CallbackTarget, QueueAllocator};
 use crate::verbs::td::ParentDomain;
 use crate::verbs::{
-    CompletionQueue, CompletionQueueHandle, Context, ProtectionDomain, SharedReceiveQueue,
-    ThreadDomain, Verbs, Zeroed,
+    CompletionQueue, Context, ProtectionDomain, SharedReceiveQueue, ThreadDomain, Verbs, Zeroed,
 };
 
 /// Options that only verbs have.
 #[derive(Clone, Debug)]
 pub struct VerbsOptions {
     pd: ProtectionDomain,
-    send_cq: CompletionQueueHandle,
-    receive_cq: CompletionQueueHandle,
+    send_cq: CompletionQueue,
+    receive_cq: CompletionQueue,
     shared_receives: Option<SharedReceiveQueue>,
     thread_domain: Option<ThreadDomain>,
     memory: Option<CallbackTarget>,
@@ -55,15 +54,10 @@ impl<T: HasQueues> QueuePairBuilder<T> {
     /// `QueuePairBuilder::<Ud>::new(&pd, &cq).max_recv_wr(512).build()?`
     #[doc(alias("ibv_create_qp", "ibv_create_qp_ex", "mlx5dv_create_qp"))]
     pub fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> Self {
-        Self::of_handle(pd, cq.handle())
-    }
-
-    /// Like [`new`](Self::new), with a handle of the CQ.
-    pub(in crate::verbs) fn of_handle(pd: &ProtectionDomain, cq: CompletionQueueHandle) -> Self {
         let options = VerbsOptions {
             pd: pd.clone(),
             send_cq: cq.clone(),
-            receive_cq: cq,
+            receive_cq: cq.clone(),
             shared_receives: None,
             thread_domain: None,
             memory: None,
@@ -99,7 +93,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
 impl<T: Receives> QueuePairBuilder<T> {
     /// Sets the CQ of receives, if it differs from the CQ of sends.
     pub fn receive_cq(mut self, cq: &CompletionQueue) -> Self {
-        self.options.receive_cq = cq.handle();
+        self.options.receive_cq = cq.clone();
         self
     }
 

@@ -15,10 +15,7 @@ use crate::ring::{shared_receive_number, shared_receive_view};
 use crate::verbs::placement::{CallbackTarget, QueueAllocator};
 use crate::verbs::tags::TagParts;
 use crate::verbs::td::ParentDomain;
-use crate::verbs::{
-    CompletionQueue, CompletionQueueHandle, Context, ProtectionDomain, TagCapacity, XrcDomain,
-    Zeroed,
-};
+use crate::verbs::{CompletionQueue, Context, ProtectionDomain, TagCapacity, XrcDomain, Zeroed};
 
 /// A shared receive queue of libibverbs, with the objects that it uses.
 pub struct VerbsSrq {
@@ -33,8 +30,8 @@ pub struct VerbsSrq {
 /// The kind of a queue. Some kinds have a CQ of their own.
 enum Kind {
     Basic,
-    Xrc(XrcDomain, CompletionQueueHandle),
-    Tags(TagParts, CompletionQueueHandle),
+    Xrc(XrcDomain, CompletionQueue),
+    Tags(TagParts, CompletionQueue),
 }
 
 // SAFETY: libibverbs allows calls on one SRQ from several threads. A lock guards the tag list.
@@ -126,7 +123,7 @@ impl SharedReceiveQueue {
 
     /// Returns the CQ of a queue for extended reliable connections or for tag matching. Receives of
     /// other queues complete on the CQs of their queue pairs.
-    pub fn cq(&self) -> Option<&CompletionQueueHandle> {
+    pub fn cq(&self) -> Option<&CompletionQueue> {
         match &self.part().kind {
             Kind::Xrc(_, cq) | Kind::Tags(_, cq) => Some(cq),
             Kind::Basic => None,
@@ -162,8 +159,8 @@ pub struct SrqOptions {
 #[derive(Clone, Debug)]
 enum Wanted {
     Basic,
-    Xrc(XrcDomain, CompletionQueueHandle),
-    Tags(TagCapacity, CompletionQueueHandle),
+    Xrc(XrcDomain, CompletionQueue),
+    Tags(TagCapacity, CompletionQueue),
 }
 
 impl SharedReceiveQueueBuilder {
@@ -171,7 +168,7 @@ impl SharedReceiveQueueBuilder {
     /// name it, and its receives complete on `cq`.
     #[doc(alias = "IBV_SRQT_XRC")]
     pub fn xrc(mut self, domain: &XrcDomain, cq: &CompletionQueue) -> Self {
-        self.options.wanted = Wanted::Xrc(domain.clone(), cq.handle());
+        self.options.wanted = Wanted::Xrc(domain.clone(), cq.clone());
         self
     }
 
@@ -184,7 +181,7 @@ impl SharedReceiveQueueBuilder {
     /// because it uses their send queues itself.
     #[doc(alias = "IBV_SRQT_TM")]
     pub fn tags(mut self, cq: &CompletionQueue, capacity: TagCapacity) -> Self {
-        self.options.wanted = Wanted::Tags(capacity, cq.handle());
+        self.options.wanted = Wanted::Tags(capacity, cq.clone());
         self
     }
 

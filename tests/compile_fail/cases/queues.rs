@@ -20,21 +20,6 @@ mod peek {
     }
 }
 
-/// A CQ that others may read is not resized.
-mod resize {
-    use mlx5::{ib::*, verbs::*};
-
-    #[cfg(misuse)]
-    fn shared(cq: &CompletionQueue) -> mlx5::Result<()> {
-        cq.resize(1000)
-        //~^ E0596 cannot borrow *cq as mutable, as it is behind a & reference
-    }
-
-    fn alone(cq: &mut CompletionQueue) -> mlx5::Result<()> {
-        cq.resize(1000)
-    }
-}
-
 /// A batch is rung once.
 mod ring {
     use mlx5::{ring::*, wqe::*};
