@@ -3,7 +3,9 @@
 //! The `lkey` of a segment may stand for memory elsewhere (dma-buf, device memory, indirect keys),
 //! which the CPU cannot tell. QPs therefore put no payload into CQEs unless asked
 //! ([`ScatterToCqe`](crate::verbs::ScatterToCqe)), and where they do, the contract of posting says
-//! that the memory is mapped at that address.
+//! that the memory is mapped at that address. Nothing is copied to address 0: entries of a
+//! [`NullRegion`](crate::verbs::NullRegion) have it. libmlx5 skips them by their key
+//! (`copy_to_scat`).
 
 use core::mem::offset_of;
 
@@ -46,11 +48,14 @@ impl Segment {
     ///
     /// # Safety
     /// The segment names memory that is mapped, writable, at its address, and that no reference
-    /// covers. `length` is at most 32.
+    /// covers; or its address is 0. `length` is at most 32.
     #[inline(always)]
     pub(super) unsafe fn put_short(&self, bytes: &[u8; 32], length: usize) -> bool {
         if self.end || self.length < length {
             return false;
+        }
+        if self.addr == 0 {
+            return true;
         }
         let from = bytes.as_ptr();
         let to = core::ptr::with_exposed_provenance_mut::<u8>(self.addr as usize);
@@ -84,18 +89,31 @@ impl Segment {
     ///
     /// # Safety
     /// The segment names memory that is mapped, writable, at its address, and that no reference
-    /// covers.
+    /// covers; or its address is 0.
     #[inline(always)]
     pub(super) unsafe fn put(&self, data: &[u8]) -> bool {
         if self.end || self.length < data.len() {
             return false;
         }
-        let to = core::ptr::with_exposed_provenance_mut::<u8>(self.addr as usize);
-        // SAFETY: no longer than the segment, whose memory is writable at its address, as the
-        // caller says. `data` is a copy on the stack, so the two do not overlap.
-        unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        // SAFETY: no longer than the segment, whose memory is as `store` asks, as the caller says.
+        unsafe { store(self.addr, data) };
         true
     }
+}
+
+/// Copies `data` to an address, or nowhere if that is 0.
+///
+/// # Safety
+/// The address is 0, or so many bytes are mapped there, writable, and no reference covers them.
+/// `data` is a copy that does not overlap them.
+#[inline(always)]
+pub(super) unsafe fn store(address: u64, data: &[u8]) {
+    if address == 0 {
+        return;
+    }
+    let to = core::ptr::with_exposed_provenance_mut::<u8>(address as usize);
+    // SAFETY: by this function's contract, the bytes are writable and do not overlap `data`.
+    unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
 }
 
 /// Copies `data` into the memory of the segments, one after another. `false` if they are too short:
@@ -103,7 +121,7 @@ impl Segment {
 ///
 /// # Safety
 /// Each segment names memory that is mapped, writable, at its address, and that no reference
-/// covers.
+/// covers; or its address is 0.
 pub(super) unsafe fn scatter(mut data: &[u8], segments: impl Iterator<Item = Segment>) -> bool {
     for segment in segments {
         if data.is_empty() || segment.end {

@@ -191,13 +191,9 @@ impl ProtectionDomain {
         let mr = non_null("ibv_alloc_null_mr", mr.unwrap_or(std::ptr::null_mut()))?;
         // SAFETY: the call above allocated the region.
         let registration = unsafe { Registration::new(mr, Access::empty(), self) };
-        let scratch = Scratch(NonNull::from(Box::leak(Box::new([0; SCRATCH]))));
-        Ok(NullRegion { registration, scratch })
+        Ok(NullRegion { registration })
     }
 }
-
-/// The longest message that a CQE carries, in bytes.
-const SCRATCH: usize = 64;
 
 /// An implicit ODP region: all memory of the process, registered at once.
 ///
@@ -222,9 +218,8 @@ pub struct ImplicitOdpRegion {
 /// A null memory region. Reads from it return zeros and writes to it are discarded, at any address.
 /// Only requests of this host can name it, for parts of messages that are not needed.
 ///
-/// On a QP that may put payload into CQEs ([`ScatterToCqe`](super::ScatterToCqe)), polls write
-/// short messages to scratch memory of the region that is never read. Only one thread at a time may
-/// then poll queues with requests on it.
+/// Its entries name no memory, so posts of them require none. Their address is 0, to which polls
+/// copy nothing from CQEs that hold payload ([`ScatterToCqe`](super::ScatterToCqe)).
 ///
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
@@ -242,25 +237,6 @@ pub struct ImplicitOdpRegion {
 /// ```
 pub struct NullRegion {
     registration: Registration,
-    /// Takes data that arrived inside a CQE. Freed after the registration.
-    scratch: Scratch,
-}
-
-/// A leaked box. Polls write to it while others share the region.
-struct Scratch(NonNull<[u8; SCRATCH]>);
-
-// SAFETY: no code reads the memory.
-unsafe impl Send for Scratch {}
-// SAFETY: a shared reference only gives out the address. The region's documentation says that one
-// thread at a time may write there, and no code reads it.
-unsafe impl Sync for Scratch {}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // SAFETY: the box was leaked when the region was made, and is taken back once, here. By the
-        // contract of posting, requests that named it are complete.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
 }
 
 registered! { ImplicitOdpRegion: lkey rights raw }
@@ -281,7 +257,7 @@ impl ImplicitOdpRegion {
 impl NullRegion {
     /// Returns an SGE of `length` discarded bytes, at most 2^31.
     pub fn sge(&self, length: u32) -> Sge {
-        Sge::new(self.scratch.0.as_ptr() as u64, length, self.lkey())
+        Sge::new(0, length, self.lkey())
     }
 }
 

@@ -37,7 +37,8 @@ impl DmaMemcpy {
 
     /// Copies `from` to as many bytes at `to`: at least one, at most 2^31. During the copy, the HCA
     /// keeps [`NOTES`](Self::NOTES) bytes of notes at `notes`, aligned to that size. All copies of
-    /// a protection domain may share them. Nothing else reads or writes them.
+    /// a protection domain may share them. It writes `to` and `notes`: from the post until the
+    /// request is retired, nothing else reads or writes either.
     pub const fn new(from: Sge, to: Word, notes: Word) -> Self {
         Self { from, to, notes, flags: 0 }
     }

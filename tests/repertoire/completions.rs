@@ -228,6 +228,39 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
     }
 }
 
+/// Polls have no memory to copy it to, which threads that poll could share.
+#[test]
+fn payload_in_cqes_for_a_null_region_is_discarded() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let nothing = rig.pd.null_region().unwrap();
+    assert_eq!(nothing.sge(64).addr, 0);
+    for size in CQES {
+        let always = |qp: QueuePairBuilder<Rc>| qp.scatter_to_cqe(ScatterToCqe::Always);
+        let [mut a, mut b] = sides(&rig, |cq| cq.cqe_size(size), always);
+        let data: Vec<u8> = (1..=40).collect();
+        b.memory.write(0, &data);
+        a.memory.write(0, &data);
+        let rest = 12;
+        // SAFETY: the memory lives to the end, and is read after the requests complete.
+        unsafe {
+            // Whole messages and answers, and the first part of one.
+            b.receive.post(1, nothing.sge(64)).unwrap();
+            b.receive.post(2, [nothing.sge(20), b.sge(1000, 64)]).unwrap();
+            for (id, length) in [(1, 32), (2, 20 + rest)] {
+                a.send.post(id, SendMessage::new(a.sge(0, length)).signaled()).unwrap();
+                assert_ne!(b.op_own() >> 2 & 3, 0, "the payload is in the CQE");
+                assert!(matches!(b.wait(), Completion::Receive(done) if done.id == id));
+                assert!(matches!(a.wait(), Completion::Send(_)));
+            }
+            assert_eq!(b.bytes(1000, rest), data[20..20 + rest]);
+            let read = RdmaRead::new(nothing.sge(32), b.remote(0));
+            a.send.post(3, read.signaled()).unwrap();
+            assert_ne!(a.op_own() >> 2 & 3, 0, "the answer is in the CQE");
+            assert!(matches!(a.wait(), Completion::Send(done) if done.byte_len == 32));
+        }
+    }
+}
+
 #[test]
 fn completions_have_their_time() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);

@@ -81,9 +81,12 @@ impl<T: Transport> Producer<T> {
     ///
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
-    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
-    ///   reference to the memory that a READ or atomic writes.
+    /// - The memory that it names by an `lkey` stays allocated, and registered under that `lkey`:
+    ///   that of its entries, and destination and notes of a [`DmaMemcpy`](crate::wqe::DmaMemcpy).
+    /// - Nothing writes the memory that a SEND, WRITE or `DmaMemcpy` reads.
+    /// - Nothing reads, writes or holds a reference to the memory that the HCA writes: that of a
+    ///   READ or atomic, and destination and notes of a `DmaMemcpy`. Other `DmaMemcpy` requests may
+    ///   have the same notes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
     ///   writes is mapped, writable, in this process at the address in the entry.

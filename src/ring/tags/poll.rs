@@ -11,7 +11,7 @@ use crate::cqe::{
 };
 use crate::ib::Rc;
 use crate::ring::completion::CqReader;
-use crate::ring::{PollError, Queues, ReceiveSide, SendQueue, SendSide, Srq};
+use crate::ring::{PollError, Queues, ReceiveSide, SendQueue, SendSide, Srq, scatter};
 
 /// The queues of a tag-matching queue, for CQEs that are not about tags: failures.
 struct Own<'a> {
@@ -219,12 +219,10 @@ fn put_inside(told: &Told, cqe: &CqeRef<'_>) -> bool {
     let length = cqe.byte_count();
     let data = if length <= told.into.length { cqe.wide_data(length) } else { None };
     let Some(data) = data else { return false };
-    let bytes = data.bytes();
-    let into = core::ptr::with_exposed_provenance_mut::<u8>(told.into.addr as usize);
     // SAFETY: a message in a CQE comes from a QP that puts payload into CQEs. So the caller of
     // `append` keeps memory mapped at the entry's address, for its length, that nothing else uses
     // before this completion is reported. The message is no longer than the entry.
-    unsafe { into.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    unsafe { scatter::store(told.into.addr, data.bytes()) };
     true
 }
 

@@ -67,7 +67,8 @@ impl Capacities {
 /// the WQE's data segments. It cannot ask what memory the `lkey` stands for. So all data segments
 /// of the queue must name memory of this process that is mapped at the same address: a
 /// [`MemoryRegion`](crate::verbs::MemoryRegion) does. A dma-buf region (GPU memory), device memory,
-/// and a key at an address of the program's choice or over other keys (KLM, KSM, UMR) do not.
+/// and a key at an address of the program's choice or over other keys (KLM, KSM, UMR) do not. What
+/// is for address 0, as of a [`NullRegion`](crate::verbs::NullRegion), is discarded.
 ///
 /// Requests of the safe layer ([`endpoint`](crate::endpoint)) name slices of a `MemoryRegion` only,
 /// so any choice is right there. For the raw queues it is a condition of their `unsafe` posts.
