@@ -114,6 +114,18 @@ fn a_tir_is_shown_and_led_elsewhere() {
 }
 
 #[test]
+fn create_tir_accepts_no_transport_domain() {
+    let mut rig = Rig::on(Link::Roce);
+    rig.become_user();
+    let queue = queues(&mut rig, 1)[0];
+    let create = rig.create_tir(queue, 0);
+    let tir = rig.number(&create, create_tir_out::TIRN);
+    let query = Command::new(opcode::QUERY_TIR, 0x10).set(query_tir_in::TIRN, tir);
+    let reply = rig.run(&query).unwrap();
+    assert_eq!(tirc::TRANSPORT_DOMAIN.within(query_tir_out::TIR_CONTEXT).get(&reply), 0);
+}
+
+#[test]
 fn the_drivers_own_queues_are_accepted() {
     let mut rig = Rig::on(Link::Roce);
     let (cq, tis) = (rig.cq(), rig.tis());

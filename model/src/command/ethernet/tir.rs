@@ -16,6 +16,10 @@ const NO_HASH: u32 = 0;
 const XOR: u32 = 1;
 const TOEPLITZ: u32 = 2;
 
+/// The number in place of a transport domain in a TIR of none. Devices accept it: DPDK's mlx5 driver
+/// (`mlx5_devx.c`, with `tdn` not yet set) and rdma-core's tests (`test_mlx5_flow.py`) send it.
+const NO_DOMAIN: u32 = 0;
+
 /// Which fields of a packet are hashed.
 const SELECTED: Field =
     rx_hash_field_select::SELECTED_FIELDS.within(tirc::RX_HASH_FIELD_SELECTOR_OUTER);
@@ -59,8 +63,11 @@ pub fn create_tir(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<()
     {
         return Err(Refusal::WorkQueueFeature);
     }
-    let domain = card.objects.transport_domains.get(field(tirc::TRANSPORT_DOMAIN));
-    owned(domain.ok_or(Refusal::NoTransportDomain)?.uid, user)?;
+    let domain = field(tirc::TRANSPORT_DOMAIN);
+    if domain != NO_DOMAIN {
+        let domain = card.objects.transport_domains.get(domain);
+        owned(domain.ok_or(Refusal::NoTransportDomain)?.uid, user)?;
+    }
     leads(card, input, &tirc[..])?;
     let tir = Tir { uid: user, context: tirc };
     let number = card.objects.tirs.add(tir).ok_or(Refusal::Exhausted)?;

@@ -349,7 +349,7 @@ fn tir_case(rig: &mut Rig, create: Command) -> Case {
         .refuses(leads(tirc::PACKET_MERGE_MASK), 1u64, Refusal::WorkQueueFeature)
         .refuses(leads(tirc::TUNNELED_OFFLOAD_EN), 1u64, Refusal::WorkQueueFeature)
         .refuses(leads(tirc::RX_HASH_FIELD_SELECTOR_INNER), 1u64, Refusal::WorkQueueFeature)
-        .refuses(leads(tirc::TRANSPORT_DOMAIN), 0u64, Refusal::NoTransportDomain)
+        .refuses(leads(tirc::TRANSPORT_DOMAIN), 5u64, Refusal::NoTransportDomain)
         .foreign(leads(tirc::TRANSPORT_DOMAIN), domain)
         .refuses(leads(tirc::DISP_TYPE), 2u64, Refusal::TirType)
         .refuses(leads(tirc::RX_HASH_FN), 3u64, Refusal::TirType)
