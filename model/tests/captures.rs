@@ -249,17 +249,11 @@ fn frames_of_ethernet_are_shown_as_they_are() {
     Process::start("raw_ethernet_bw", command).finish(LIMIT).assert_success();
     let frames = read(&capture);
     assert!(dissect(&capture).iter().all(Option::is_none));
-    let sent: Vec<_> = frames.iter().filter(|frame| !frame.inbound).collect();
-    assert!(sent.len() >= 20, "{}", sent.len());
-    for frame in &sent {
+    assert!(frames.len() >= 20, "{}", frames.len());
+    for frame in &frames {
+        assert!(!frame.inbound, "a frame to a foreign address comes back");
         assert_eq!(frame.bytes[..14], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
         assert_eq!(frame.comment, None);
-    }
-    // The way leads back to the only device of the process, which is not this address.
-    let back: Vec<_> = frames.iter().filter(|frame| frame.inbound).collect();
-    assert_eq!(back.len(), sent.len());
-    for frame in back {
-        assert_eq!(frame.comment.as_deref(), Some("dropped: not for this port"));
     }
 }
 

@@ -446,21 +446,23 @@ fn raw_ethernet(program: &str, sizes: &[u32], extra: &[&str]) {
         |last: u8| format!("02:{:02x}:{:02x}:{:02x}:{:02x}:{last:02x}", id[0], id[1], id[2], id[3]);
     for size in sizes {
         let (size, iterations) = (size.to_string(), ITERATIONS.to_string());
-        let side = |role: &str, own: &str, other: &str| {
+        // At two ports: no port has the addresses, and a packet does not come back to its own port.
+        let side = |role: &str, device: &str, own: &str, other: &str| {
             let mut command = ROCE.command(program);
-            command.args([role, "-d", "mlx5_0", "-F", "-n", &iterations, "-s", &size]);
+            command.env("MLX5_MODEL_DEVICES", "2");
+            command.args([role, "-d", device, "-F", "-n", &iterations, "-s", &size]);
             command.args(["-B", own, "-E", other]).args(extra);
             Process::start(&format!("{program} ({role})"), command)
         };
         let (one, other) = (address(1), address(2));
-        let mut server = side("--server", &one, &other);
+        let mut server = side("--server", "mlx5_0", &one, &other);
         let start = Instant::now();
         while !listens(server.id()) {
             let waits = !server.has_ended() && start.elapsed() < LIMIT;
             assert!(waits, "{program} does not listen");
             thread::sleep(Duration::from_millis(5));
         }
-        let client = side("--client", &other, &one).finish(LIMIT);
+        let client = side("--client", "mlx5_1", &other, &one).finish(LIMIT);
         let server = server.finish(LIMIT);
         for side in [&server, &client] {
             side.assert_success();

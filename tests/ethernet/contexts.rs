@@ -86,8 +86,8 @@ fn the_port_shows_its_address_and_counts_frames() {
         (after.packets - before.packets, after.octets - before.octets)
     };
     for (after, before) in [
-        (after.sent_unicast, before.sent_unicast),
-        (after.received_unicast, before.received_unicast),
+        (after.sent_multicast, before.sent_multicast),
+        (after.received_multicast, before.received_multicast),
     ] {
         let (packets, octets) = more(after, before);
         assert!(packets >= 1 && octets >= frame.len() as u64, "{packets} of {octets} bytes");

@@ -33,10 +33,12 @@ fn rig() -> Rig {
     Rig::new(mlx5_model::Mode::Trapped)
 }
 
-/// An Ethernet address that no other process uses: tests of all share one link.
+/// Returns the Ethernet address of a group that no other process uses: tests of all share one link. The
+/// sides share one port, to which a device gives back only packets to groups and to the port's own
+/// address.
 fn address(number: u8) -> [u8; 6] {
     let [a, b, c, d] = std::process::id().to_be_bytes();
-    [2, a, b, c, d, number]
+    [3, a, b, c, d, number]
 }
 
 /// Bytes of each side's memory.

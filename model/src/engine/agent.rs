@@ -110,7 +110,8 @@ impl Inside<'_> {
             self.put(at, frame.clone());
             return true;
         }
-        match engine.outside().network.as_ref().map(|network| network.ask(service, frame)) {
+        let from = self.seat.card.identity.own_address();
+        match engine.outside().network.as_ref().map(|network| network.ask(service, from, frame)) {
             None => false,
             Some(Ok(())) => true,
             // After other errors the peer asks again.

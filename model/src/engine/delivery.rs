@@ -39,12 +39,13 @@ impl Inside<'_> {
 
     /// Passes a frame to the listeners, and to the devices of this process that it arrives at.
     fn carry_to_all(&mut self, frame: Frame) {
+        let from = self.seat.card.identity.own_address();
         let mut outside = self.engine.outside();
-        let reached = reached(&self.seat.ports, &frame, |to| {
+        let reached = reached(&self.seat.ports, from, &frame, |to| {
             outside.network.as_mut().is_some_and(|network| network.is_attached(to))
         });
         if let Some(network) = &mut outside.network {
-            network.send_to_all(&frame);
+            network.send_to_all(from, &frame);
             self.seat.unsent = true;
         }
         drop(outside);

@@ -60,19 +60,29 @@ pub(super) fn owner(ports: &[Identity], to: LinkAddress, number: u32) -> Option<
 }
 
 /// Returns the devices at whose ports a frame arrives that the fabric forwards like a switch: those
-/// with its address. A frame to a group, or to an address that no port has, arrives at all ports.
+/// with its address. A frame to a group arrives at all ports, and a frame to an address that no port
+/// has at all but the port that sent it, `from`. A device gives back to its port only frames to that
+/// port and to groups.
 pub(super) fn reached(
     ports: &[Identity],
+    from: LinkAddress,
     frame: &Frame,
     is_attached: impl FnOnce(LinkAddress) -> bool,
 ) -> Vec<usize> {
     let Some(to) = ports.first().and_then(|port| LinkAddress::of(port.link, &frame.0)) else {
         return Vec::new();
     };
-    let owners = ports.iter().enumerate().filter(|(_, port)| port.has_address(to));
-    let owners: Vec<usize> = owners.map(|(index, _)| index).collect();
-    let floods = to.is_group() || owners.is_empty() && !is_attached(to);
-    if floods { (0..ports.len()).collect() } else { owners }
+    if to.is_group() {
+        return (0..ports.len()).collect();
+    }
+    let select = |at: &dyn Fn(&Identity) -> bool| -> Vec<usize> {
+        ports.iter().enumerate().filter(|(_, port)| at(port)).map(|(index, _)| index).collect()
+    };
+    let owners = select(&|port| port.has_address(to));
+    if !owners.is_empty() || is_attached(to) {
+        return owners;
+    }
+    select(&|port| !port.has_address(from))
 }
 
 /// Returns a prefix for devices that no other process can reach, unique in this process.
@@ -209,8 +219,13 @@ impl Devices for Engine {
         self.notes.fetch_add(1, Ordering::Release);
     }
 
-    fn spread(&self, frame: &Frame, is_attached: &mut dyn FnMut(LinkAddress) -> bool) {
-        for index in reached(&self.directory.ports(), frame, is_attached) {
+    fn spread(
+        &self,
+        from: LinkAddress,
+        frame: &Frame,
+        is_attached: &mut dyn FnMut(LinkAddress) -> bool,
+    ) {
+        for index in reached(&self.directory.ports(), from, frame, is_attached) {
             self.deliver(index, frame);
         }
     }

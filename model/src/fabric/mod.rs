@@ -14,9 +14,14 @@ use crate::wire::{Frame, LinkAddress, Way};
 pub(crate) trait Devices {
     /// Gives a frame that has arrived at its port to a device.
     fn deliver(&self, card: usize, frame: &Frame);
-    /// Gives a frame to the devices that it arrives at, by its address. `is_attached` says whether a
-    /// port of the machine has an address.
-    fn spread(&self, frame: &Frame, is_attached: &mut dyn FnMut(LinkAddress) -> bool);
+    /// Gives a frame that the port `from` sent to the devices that it arrives at, by its address.
+    /// `is_attached` says whether a port of the machine has an address.
+    fn spread(
+        &self,
+        from: LinkAddress,
+        frame: &Frame,
+        is_attached: &mut dyn FnMut(LinkAddress) -> bool,
+    );
     /// Tells all devices whether a way is full.
     fn set_congested(&self, way: Way, full: bool);
 }
@@ -26,7 +31,7 @@ pub(crate) trait Devices {
 impl Devices for () {
     fn deliver(&self, _: usize, _: &Frame) {}
 
-    fn spread(&self, _: &Frame, _: &mut dyn FnMut(LinkAddress) -> bool) {}
+    fn spread(&self, _: LinkAddress, _: &Frame, _: &mut dyn FnMut(LinkAddress) -> bool) {}
 
     fn set_congested(&self, _: Way, _: bool) {}
 }

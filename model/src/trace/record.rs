@@ -521,23 +521,14 @@ impl Call<'_> {
     }
 }
 
-/// Writes a way: kind of the address and its bytes, as many as a MAC has; first and last number.
+/// Writes a way: address, first and last number.
 fn put_way(put: &mut Put<'_>, way: &Way) {
-    match way.to {
-        LinkAddress::Lid(lid) => put.u8(0).u16(lid).u32(0),
-        LinkAddress::Mac(mac) => put.u8(1).rest(&mac),
-    };
-    put.u32(way.first).u32(way.last);
+    put.rest(&way.to.encode()).u32(way.first).u32(way.last);
 }
 
 /// Reads what [`put_way`] writes.
 fn take_way(take: &mut Take<'_>) -> Option<Way> {
-    let (kind, address): (u8, [u8; 6]) = (take.u8()?, take.bytes(6)?.try_into().ok()?);
-    let to = match kind {
-        0 => LinkAddress::Lid(u16::from_le_bytes([address[0], address[1]])),
-        1 => LinkAddress::Mac(address),
-        _ => return None,
-    };
+    let to = LinkAddress::decode(take.bytes(LinkAddress::ENCODED)?.try_into().ok()?)?;
     Some(Way { to, first: take.u32()?, last: take.u32()? })
 }
 

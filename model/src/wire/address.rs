@@ -20,6 +20,31 @@ impl LinkAddress {
         })
     }
 
+    /// Bytes of an encoded address.
+    pub const ENCODED: usize = 7;
+
+    /// Encodes the address: its kind, then its bytes, as many as a MAC has.
+    pub fn encode(self) -> [u8; Self::ENCODED] {
+        let mut bytes = [0; Self::ENCODED];
+        match self {
+            Self::Lid(lid) => bytes[1..3].copy_from_slice(&lid.to_le_bytes()),
+            Self::Mac(mac) => {
+                bytes[0] = 1;
+                bytes[1..].copy_from_slice(&mac);
+            }
+        }
+        bytes
+    }
+
+    /// Decodes what [`LinkAddress::encode`] returns. `None` if the kind is unknown.
+    pub fn decode([kind, address @ ..]: [u8; Self::ENCODED]) -> Option<Self> {
+        match kind {
+            0 => Some(Self::Lid(u16::from_le_bytes([address[0], address[1]]))),
+            1 => Some(Self::Mac(address)),
+            _ => None,
+        }
+    }
+
     /// Returns whether frames to this address go to several ports: multicast and broadcast.
     pub fn is_group(self) -> bool {
         match self {

@@ -98,10 +98,10 @@ impl Raw {
     }
 }
 
-/// Destination of the frames for the listener.
-const WANTED: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// Destination of the frames for the listener: a group, since both processes have the same port.
+const WANTED: [u8; 6] = [3, 0, 0, 0, 0, 2];
 /// Destination of the other frames.
-const UNWANTED: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const UNWANTED: [u8; 6] = [3, 0, 0, 0, 0, 1];
 
 /// Wants frames to [`WANTED`], and says when one has come.
 pub fn listener() -> i32 {

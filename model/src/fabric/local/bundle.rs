@@ -92,7 +92,7 @@ impl Buffers {
     pub(crate) fn receive(
         &mut self,
         fd: &OwnedFd,
-        mut take: impl FnMut(&Frame),
+        mut take: impl FnMut(&mut Frame),
     ) -> io::Result<Received> {
         let mut parts = [NO_PART; BUNDLES];
         // SAFETY: all zeros is a valid value: null pointers and zero lengths.
@@ -125,7 +125,7 @@ impl Buffers {
             for bytes in split(bundle) {
                 self.frame.0.clear();
                 self.frame.0.extend_from_slice(bytes);
-                take(&self.frame);
+                take(&mut self.frame);
             }
         }
         Ok(if got == BUNDLES { Received::Some(got) } else { Received::All(got) })

@@ -4,7 +4,19 @@ use std::io::{self, ErrorKind};
 
 use super::bundle;
 use super::{Network, Recipient, Remote, Source, socket};
-use crate::wire::Frame;
+use crate::wire::{Frame, LinkAddress};
+
+/// Appends the address of the port that sent a frame, for a listener.
+pub(super) fn with_sender(frame: &Frame, from: LinkAddress) -> Frame {
+    Frame([&frame.0[..], &from.encode()].concat())
+}
+
+/// Removes the address that [`with_sender`] appends, and returns it. `None` if there is none.
+pub(super) fn take_sender(frame: &mut Frame) -> Option<LinkAddress> {
+    let encoded = *frame.0.last_chunk::<{ LinkAddress::ENCODED }>()?;
+    frame.0.truncate(frame.0.len() - encoded.len());
+    LinkAddress::decode(encoded)
+}
 
 impl Network {
     /// Makes this process a listener, and announces it to the other processes.
@@ -32,8 +44,8 @@ impl Network {
         Ok(())
     }
 
-    /// Queues a frame for every other listener.
-    pub(crate) fn send_to_all(&mut self, frame: &Frame) {
+    /// Queues a frame that the port `from` sends for every other listener.
+    pub(crate) fn send_to_all(&mut self, from: LinkAddress, frame: &Frame) {
         if let Err(error) = self.open_door() {
             tracing::warn!(%error, "cannot be told who listens, and looks again");
         }
@@ -42,7 +54,7 @@ impl Network {
             self.look();
         }
         for number in self.hall.numbers() {
-            self.put(Remote::Listener(number), frame.clone());
+            self.put(Remote::Listener(number), with_sender(frame, from));
         }
     }
 

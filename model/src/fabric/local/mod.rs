@@ -24,8 +24,9 @@
 //! for it under a name with a random end. A frame from another process arrives at one of them.
 //!
 //! A raw Ethernet frame, or a frame to a multicast group, goes to each process that has registered as
-//! a listener (`hall`), which gives it to the ports that a switch would forward it to. A listener whose backlog is full loses frames, and no sender
-//! waits for it.
+//! a listener (`hall`), which gives it to the ports that a switch would forward it to. The address of
+//! the port that sent the frame follows it. A listener whose backlog is full loses frames, and no
+//! sender waits for it.
 
 mod bundle;
 mod claim;
@@ -114,7 +115,7 @@ enum Source {
 enum Recipient {
     /// One device, by index, at an address of its port.
     Port(usize, LinkAddress),
-    /// The devices that a frame arrives at by its own address.
+    /// The devices that a frame arrives at by its own address. The sending port's address follows it.
     All,
 }
 
@@ -376,7 +377,9 @@ impl Network {
                         match to {
                             Recipient::Port(card, _) => cards.deliver(card, frame),
                             Recipient::All => {
-                                cards.spread(frame, &mut |to| self.names.is_attached(&fabric, to))
+                                let Some(from) = listeners::take_sender(frame) else { return };
+                                let mut is_attached = |to| self.names.is_attached(&fabric, to);
+                                cards.spread(from, frame, &mut is_attached);
                             }
                         }
                     });

@@ -6,9 +6,10 @@
 use std::io;
 
 use super::bundle;
+use super::listeners::with_sender;
 use super::socket::{self, Fd};
 use super::{Network, Recipient, Source};
-use crate::wire::Frame;
+use crate::wire::{Frame, LinkAddress};
 
 /// A service that this process has reserved and does not listen for yet.
 pub struct Reserved(Fd);
@@ -45,13 +46,13 @@ impl Network {
         self.sources.remove(&listening.0);
     }
 
-    /// Sends a request to the listener of a service, over a connection of its own: the listener
-    /// may be another process next time.
+    /// Sends a request that has come through the port `from` to the listener of a service, over a
+    /// connection of its own: the listener may be another process next time.
     ///
     /// # Errors
     /// `ConnectionRefused` if no process listens; any other error of connecting and sending.
-    pub(crate) fn ask(&self, service: u64, frame: &Frame) -> io::Result<()> {
+    pub(crate) fn ask(&self, service: u64, from: LinkAddress, frame: &Frame) -> io::Result<()> {
         let fd = socket::connect(&self.service_name(service))?;
-        bundle::send(&fd, std::iter::once(frame)).map(drop)
+        bundle::send(&fd, std::iter::once(&with_sender(frame, from))).map(drop)
     }
 }

@@ -20,7 +20,7 @@ pub(in super::super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 
 /// The format of what processes send each other, and of the names of their sockets. It is a part of
 /// each name, so that builds with different formats do not meet. A change of either needs a new one.
-pub(super) const FORMAT: &str = "v1";
+pub(super) const FORMAT: &str = "v2";
 
 /// Returns the common start of the names of this user's sockets in all formats.
 pub(super) fn names_of_all_formats() -> String {
