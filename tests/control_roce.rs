@@ -15,6 +15,7 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{SendMessage, Sge};
 use mlx5_model as _;
+use mlx5_sys::verbs::{ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state};
 
 static ROCE: LazyLock<()> = LazyLock::new(|| {
     // SAFETY: every test comes through here before it calls anything that reads the environment.
@@ -100,6 +101,41 @@ fn addresses_that_do_not_fit_are_told_apart() {
     }
     assert!(tried >= 2, "{gids:?}");
     qp.rtr(&good).unwrap();
+}
+
+#[test]
+fn the_kernel_refuses_a_path_mtu_above_the_ports() {
+    use ibv_qp_attr_mask as mask;
+    let context = open();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 8).unwrap();
+    let local = LocalPort::new(&context, 1, None).unwrap();
+    let qp = QueuePair::builder(&pd, &cq).build().unwrap().init(&local.init()).unwrap();
+    let active = context.port(1).unwrap().active_mtu.code();
+    let own = local.gid().unwrap();
+    // The driver compares with the port by itself, so this goes to libibverbs.
+    let errors = [active + 1, active].map(|mtu| {
+        // SAFETY: all zeros are valid attributes, which are filled; the queue pair lives.
+        unsafe {
+            let mut attributes: ibv_qp_attr = std::mem::zeroed();
+            attributes.qp_state = ibv_qp_state::IBV_QPS_RTR;
+            attributes.path_mtu = mtu.into();
+            attributes.dest_qp_num = qp.number();
+            (attributes.max_dest_rd_atomic, attributes.min_rnr_timer) = (1, 12);
+            (attributes.ah_attr.port_num, attributes.ah_attr.is_global) = (1, 1);
+            attributes.ah_attr.grh.dgid.raw = own.gid.0;
+            attributes.ah_attr.grh.sgid_index = own.index as u8;
+            let changed = mask::IBV_QP_STATE.0
+                | mask::IBV_QP_AV.0
+                | mask::IBV_QP_PATH_MTU.0
+                | mask::IBV_QP_DEST_QPN.0
+                | mask::IBV_QP_RQ_PSN.0
+                | mask::IBV_QP_MAX_DEST_RD_ATOMIC.0
+                | mask::IBV_QP_MIN_RNR_TIMER.0;
+            ibv_modify_qp(qp.as_raw().as_ptr(), &mut attributes, changed as i32)
+        }
+    });
+    assert_eq!(errors, [libc::EINVAL, 0]);
 }
 
 #[test]

@@ -321,6 +321,17 @@ impl Card {
         self.identity.log_mtu()
     }
 
+    /// Returns log2 of the largest path MTU of a connection, in bytes: the port's, or on Ethernet what
+    /// fits the limit that a driver has set.
+    pub(crate) fn log_path_mtu(&self) -> u32 {
+        let (identity, limit) = (&self.identity, self.function.limit);
+        if identity.link == Link::InfiniBand || !limit.is_set() {
+            return identity.log_mtu();
+        }
+        let fits = ethernet::log_mtu(limit.payload() as u32).unwrap_or(0);
+        identity.log_mtu.map_or(fits, |own| own.min(fits))
+    }
+
     fn is_too_long(&self, frame: &Frame) -> bool {
         self.exceeds_port(frame) || self.exceeds_link(frame)
     }

@@ -11,6 +11,7 @@ use mlx5_sys::ifc::{
 
 use super::capability::{LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
 use super::qp::free_number;
+use super::take::check_path_mtu;
 use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Drain, Qp, ReceiveQueue, Role, SendQueue, Service, State, Target};
@@ -42,6 +43,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     if !(1..=5).contains(&field(dctc::MTU)) {
         return Err(Refusal::QpMtu);
     }
+    check_path_mtu(card, field(dctc::MTU))?;
     if field(dctc::RAE) == 1 && !(1..=LOG_MAX_ATOMIC).contains(&field(dctc::ATOMIC_MODE)) {
         return Err(Refusal::QpAtomicMode);
     }

@@ -157,6 +157,7 @@ refusals! {
     QpRecordless = 0x5c_061c, BadParameter, "send_dbr_mode is offered for send queues whose doorbells software rings, up to the capability's size";
     QpOfDriver = 0x5c_061d, BadParameter, "queue pairs 0 and 1, queues for UMR alone, and other numbers in datagrams are for the driver alone";
     QpSpecial = 0x5c_061e, ResourceBusy, "the port has its queue pair 0 or 1 already";
+    QpPathMtu = 0x5c_061f, BadParameter, "mtu is above that of the port";
 
     NoSrq = 0x5c_0701, BadResource, "there is no such shared receive queue, or it is of another kind";
     SrqBusy = 0x5c_0702, BadResourceState, "queue pairs still take from the shared receive queue";

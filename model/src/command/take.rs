@@ -33,7 +33,8 @@ pub enum Take {
     Optional(u32),
     /// MTU, message size, destination.
     Peer,
-    /// The primary path, but for P_Key index, port and timeout.
+    /// The primary path, but for P_Key index, port and timeout. Its MTU is one that the port has: a
+    /// queue pair of datagrams has no path.
     Path,
     /// Responder: depth, RNR timer, expected PSN.
     Responder,
@@ -107,6 +108,7 @@ pub fn take(
         }
         Take::Path => {
             path(card, given, qpc::PRIMARY_ADDRESS_PATH)?;
+            check_path_mtu(card, field(qpc::MTU))?;
             let kept = [ads::PKEY_INDEX, ads::VHCA_PORT_NUM, ads::ACK_TIMEOUT]
                 .map(|field| field.within(qpc::PRIMARY_ADDRESS_PATH))
                 .map(|field| (field, field.get(&*context)));
@@ -138,6 +140,12 @@ pub fn take(
         Take::SendPsn => copy(&[qpc::NEXT_SEND_PSN]),
     }
     Ok(())
+}
+
+/// Checks the MTU of a path, as a code: 1 is 256 bytes, 5 is 4,096.
+pub fn check_path_mtu(card: &Card, code: u32) -> Result<(), Refusal> {
+    let log = code + 7;
+    if log <= card.log_path_mtu() { Ok(()) } else { Err(Refusal::QpPathMtu) }
 }
 
 /// Checks what a path names on this card.

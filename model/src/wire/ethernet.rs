@@ -7,6 +7,8 @@ use super::route::ROCE_PORT;
 
 /// Bytes of the addresses and the type.
 pub const HEADER: usize = 14;
+/// Bytes of the longest headers of a RoCE packet, from IPv6 to the ICRC.
+pub const ROCE_HEADERS: u32 = 100;
 /// Bytes that a VLAN tag adds.
 pub const TAG: usize = 4;
 
@@ -35,6 +37,12 @@ pub fn is_roce(frame: &[u8]) -> bool {
         _ => return false,
     };
     word(packet, udp + 2) == Some(ROCE_PORT)
+}
+
+/// Returns log2 of the largest payload of RoCE whose packets fit an Ethernet MTU, from 256 to 4,096
+/// bytes. `None` if not even the smallest fits.
+pub fn log_mtu(mtu: u32) -> Option<u32> {
+    (8..=12).rev().find(|log| (1 << log) + ROCE_HEADERS <= mtu)
 }
 
 /// Returns the bytes of a frame behind its header and its first VLAN tag.

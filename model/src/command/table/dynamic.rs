@@ -42,6 +42,8 @@ fn dct_command(rig: &mut Rig) -> Command {
 }
 
 fn create_dct(rig: &mut Rig) -> Case {
+    // 2,048 bytes.
+    rig.card.identity.log_mtu = Some(11);
     let create = dct_command(rig);
     let (pd, cq) = (rig.foreign_pd(), rig.foreign_cq());
     let pool = rig.foreign(|rig| {
@@ -67,6 +69,7 @@ fn create_dct(rig: &mut Rig) -> Case {
         .foreign(entry(dctc::SRQN_XRQN), pool)
         .refuses(entry(dctc::MTU), 0u64, Refusal::QpMtu)
         .refuses(entry(dctc::MTU), 6u64, Refusal::QpMtu)
+        .refuses(entry(dctc::MTU), 5u64, Refusal::QpPathMtu)
         .refuses(entry(dctc::ATOMIC_MODE), 0u64, Refusal::QpAtomicMode)
         .refuses(entry(dctc::PORT), 2u64, Refusal::Port)
         .refuses(entry(dctc::PKEY_INDEX), 128u64, Refusal::PkeyIndex)

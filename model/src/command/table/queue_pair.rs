@@ -335,10 +335,13 @@ fn takes_path(case: Case) -> Case {
 }
 
 fn init2rtr(rig: &mut Rig) -> Case {
+    // 2,048 bytes.
+    rig.card.identity.log_mtu = Some(11);
     takes_path(transition(rig, opcode::INIT2RTR_QP, State::Init, PM_STATE))
         .refuses(MASK, RNR_TIMEOUT, Refusal::QpOptional)
         .refuses(field(qpc::MTU), 0u64, Refusal::QpMtu)
         .refuses(field(qpc::MTU), 6u64, Refusal::QpMtu)
+        .refuses(field(qpc::MTU), 5u64, Refusal::QpPathMtu)
         .refuses(field(qpc::LOG_MSG_MAX), 31u64, Refusal::QpMessage)
         .refuses(field(qpc::LOG_RRA_MAX), 5u64, Refusal::QpReadDepth)
 }

@@ -8,12 +8,10 @@ use std::os::fd::AsRawFd;
 
 use super::socket;
 use crate::identity::Identity;
-use crate::wire::{gid, mac};
+use crate::wire::{ethernet, gid, mac};
 
 /// Most GIDs of a port, the size of its table.
 const GIDS: usize = 16;
-/// Bytes of the longest headers of a packet, from IPv6 to the ICRC.
-const HEADERS: u32 = 100;
 /// Upper bytes of the node GUID where the interface has no Ethernet address: the model's own.
 const OUI: u64 = 0x0050_6b4b << 40;
 /// The flag of an IPv6 address that another node has (`IFA_F_DADFAILED`).
@@ -78,10 +76,10 @@ impl Interface {
             ));
         }
         let mtu = mtu(name).map_err(|error| format!("the MTU of {name} is unknown: {error}"))?;
-        let log_mtu = log_mtu(mtu).ok_or_else(|| {
+        let log_mtu = ethernet::log_mtu(mtu).ok_or_else(|| {
             format!(
                 "the MTU of {name} is {mtu} bytes, and RoCE needs {}: `ip link set {name} mtu 1500`",
-                256 + HEADERS
+                256 + ethernet::ROCE_HEADERS
             )
         })?;
         Ok(Self { name: name.clone(), index: known.index, mac: known.mac, log_mtu, gids })
@@ -114,11 +112,6 @@ impl Interface {
             ..identity
         }
     }
-}
-
-/// Returns log2 of the largest payload whose packets fit a link's MTU; `None` if none does.
-fn log_mtu(mtu: u32) -> Option<u32> {
-    (8..=12).rev().find(|log| (1 << log) + HEADERS <= mtu)
 }
 
 /// Returns the place of an address in the table. Linux puts the link-local address that is made of

@@ -125,6 +125,10 @@ impl Side {
 
     /// On a card that has a name already.
     pub fn with(mut rig: Rig, setup: Setup) -> Self {
+        // The port has every path MTU of a connection.
+        if setup.service != Service::Ud {
+            rig.card.identity.log_mtu = Some(12);
+        }
         let events = rig.create_eq().set(create_eq_in::EVENT_BITMASK, EVENTS);
         let events = {
             for entry in 0..EQES {

@@ -5,9 +5,9 @@ use super::*;
 #[test]
 fn path_mtu_is_the_largest_that_fits_with_headers() {
     for (mtu, log) in [(1500, 10), (1400, 10), (9000, 12), (4200, 12), (4195, 11), (356, 8)] {
-        assert_eq!(log_mtu(mtu), Some(log), "{mtu}");
+        assert_eq!(ethernet::log_mtu(mtu), Some(log), "{mtu}");
     }
-    assert_eq!(log_mtu(355), None);
+    assert_eq!(ethernet::log_mtu(355), None);
 }
 
 #[test]
