@@ -379,6 +379,10 @@ impl Header {
         }
         let pad = usize::from(flags >> 4 & 3);
         let end = covered.checked_sub(pad).filter(|end| *end >= rest.at).ok_or(Malformed::Short)?;
+        // Payload and padding are whole words (IBA 1.3, 9.2.1 and 9.6.1).
+        if (covered - rest.at) % 4 != 0 {
+            return Err(Malformed::Length);
+        }
         Ok((header, rest.at..end))
     }
 

@@ -50,7 +50,7 @@ impl Requester {
             self.progress(own, now);
         }
         if reach == Reach::Skipped {
-            if self.retry_skipped()? {
+            if self.retry_once()? {
                 card.count(own.number, counter::IMPLIED_NAK_SEQ_ERR);
             }
             return Ok(());
@@ -62,7 +62,7 @@ impl Requester {
                 Ok(())
             }
             Some(Acknowledge::Nak(NakCode::Sequence)) => {
-                self.retry()?;
+                self.retry_once()?;
                 card.count(own.number, counter::PACKET_SEQ_ERR);
                 Ok(())
             }
@@ -146,7 +146,14 @@ impl Requester {
             None => {
                 let expected = (request.length - done).min(own.mtu.into());
                 let ends = request.answered + 1 == request.packets;
-                if payload.len() as u64 != expected || header.opcode.ends() != ends {
+                // A first packet answers a request for the rest. A middle packet may be of the request
+                // before it.
+                let starts = header.opcode.starts();
+                let in_order = match request.answered {
+                    0 => starts,
+                    answered => !starts || answered == request.asked,
+                };
+                if payload.len() as u64 != expected || header.opcode.ends() != ends || !in_order {
                     return Err(Syndrome::BadResponse);
                 }
                 payload

@@ -59,7 +59,9 @@ impl Requester {
 
     /// Sends the READ or atomic request at the cursor; of a READ only what is not answered yet.
     pub(super) fn send_fetch(&mut self, card: &mut Card, own: &Parameters) {
-        let request = &self.requests[self.cursor];
+        let request = &mut self.requests[self.cursor];
+        request.asked = request.answered;
+        let request = &*request;
         let psn = request.first.plus(request.answered);
         let remote = request.wqe.remote.unwrap_or(crate::queue::Remote { address: 0, key: 0 });
         let opcode = match request.kind {

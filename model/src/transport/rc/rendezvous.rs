@@ -75,6 +75,7 @@ impl Requester {
             length,
             answered: 0,
             inline: None,
+            asked: 0,
             fetched: Some(fetched),
             copied: 0,
             ssn,

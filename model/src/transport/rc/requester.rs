@@ -111,6 +111,8 @@ pub(super) struct Request {
     pub(super) length: u64,
     /// Packets of a READ or atomic answered.
     pub(super) answered: u32,
+    /// The packet of a READ with which its newest request on the wire starts.
+    pub(super) asked: u32,
     /// Answer data that goes into the CQE instead of memory.
     pub(super) inline: Option<Vec<u8>>,
     /// For requests without a WQE: the message that is fetched, or its end.
@@ -206,7 +208,7 @@ pub(super) struct Requester {
     pub(super) credit: Credit,
     pub(super) retries: u8,
     pub(super) rnr_retries: u8,
-    /// Set after going back for a lost answer, until a request is answered.
+    /// Set after going back because of an answer, until a request is answered or a time-out is over.
     rewound: bool,
     /// The time until which the peer asked to wait.
     rnr_until: Option<u64>,
@@ -412,6 +414,7 @@ impl Requester {
             packets,
             length,
             answered: 0,
+            asked: 0,
             inline,
             fetched,
             copied: 0,
@@ -565,9 +568,10 @@ impl Requester {
         Ok(())
     }
 
-    /// Retries after a skipped answer, but only once until a request is answered: every later
-    /// acknowledge shows the same gap. Returns whether it did.
-    pub(super) fn retry_skipped(&mut self) -> Result<bool, Syndrome> {
+    /// Retries after a skipped answer or a sequence NAK, but only once until a request is answered or
+    /// a time-out is over: every later acknowledge shows the same gap, and so does each copy of a
+    /// NAK. Returns whether it did.
+    pub(super) fn retry_once(&mut self) -> Result<bool, Syndrome> {
         if self.rewound {
             return Ok(false);
         }

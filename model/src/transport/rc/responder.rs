@@ -67,6 +67,8 @@ pub(super) struct Responder {
     established: bool,
     /// Replies to the peer, and completions and events for software, in order.
     pub(super) replies: VecDeque<Reply>,
+    /// The last PSN of the newest READ or atomic executed.
+    last_fetch: Option<Psn>,
     /// Original values of the last atomics, for a peer that lost the answer.
     pub(super) saved: VecDeque<(Psn, Original)>,
 }
@@ -237,6 +239,9 @@ impl Responder {
     pub(super) fn accept(&mut self, header: &Header, packets: u32) {
         let psn = Psn::new(header.psn);
         self.expected = psn.plus(packets);
+        if !header.opcode.is_send() && !header.opcode.is_write() {
+            self.last_fetch = Some(self.expected.previous());
+        }
         if header.opcode.ends() {
             self.messages = (self.messages + 1) & 0xff_ffff;
         }
@@ -535,7 +540,10 @@ impl Responder {
                 self.replies.push_back(Reply::Atomic { psn, original, messages, again: true });
             }
         } else if header.ack_request || opcode.ends() {
-            self.acknowledge(psn);
+            // The newest PSN spares the peer repetitions (IBA 1.3, C9-105). But it would skip the answer
+            // of a READ or atomic behind the duplicate, which the peer then takes for lost.
+            let skips = self.last_fetch.is_some_and(|fetch| fetch.since(psn) > 0);
+            self.acknowledge(if skips { psn } else { self.expected.previous() });
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::side::{Post, Side};
 use super::{Pair, Setup};
 use crate::object::{Service, State};
 use crate::transport::{Parameters, QueuePair};
-use crate::wire::{Acknowledge, Header, NakCode, Opcode};
+use crate::wire::{Acknowledge, Aeth, Frame, Header, NakCode, Opcode};
 
 const WRITE: u8 = 0x08;
 const WRITE_IMMEDIATE: u8 = 0x09;
@@ -405,4 +405,95 @@ fn an_initiator_with_nothing_to_send_gives_its_connection_up() {
     assert_eq!(connections(&pair, target), []);
     connect(&mut pair, target);
     assert_eq!(connections(&pair, target).len(), 1);
+}
+
+/// Takes the packets that a side has to send.
+fn sent(side: &mut Side) -> Vec<Frame> {
+    side.rig.card.pump();
+    std::iter::from_fn(|| side.rig.card.take_frame()).collect()
+}
+
+#[test]
+fn a_duplicate_is_acknowledged_with_the_newest_psn() {
+    let setup = Setup::default();
+    let header = |frame: &Frame| Header::decode(setup.link, &frame.0).expect("a packet").0;
+    let mut pair = Pair::new(setup);
+    let [own, peer] = &mut pair.sides;
+    for _ in 0..3 {
+        own.write_to(0, 8, peer.key);
+    }
+    let writes = sent(own);
+    let repeated = |pair: &mut Pair| {
+        let card = &mut pair.sides[1].rig.card;
+        writes.iter().for_each(|frame| card.receive(frame));
+        pair.settle();
+        let peer = &mut pair.sides[1];
+        peer.rig.card.receive(&writes[0]);
+        let replies: Vec<Header> = sent(peer).iter().map(header).collect();
+        assert_eq!(replies.len(), 1, "{replies:?}");
+        assert_eq!(replies[0].opcode, Opcode::Acknowledge);
+        replies[0].psn
+    };
+    assert_eq!(repeated(&mut pair), header(&writes[2]).psn);
+    // The acknowledge of a READ behind the duplicate is its answer.
+    let [own, peer] = &mut pair.sides;
+    let mut read = Post::new(0x10);
+    read.data = vec![(0, 8, own.key)];
+    read.remote = (Side::address(0), peer.key);
+    own.post(&read);
+    pair.settle();
+    assert_eq!(repeated(&mut pair), header(&writes[0]).psn);
+}
+
+#[test]
+fn copies_of_a_nak_use_up_one_retry() {
+    let mut pair = Pair::new(Setup { retries: 1, ..Setup::default() });
+    let [own, peer] = &mut pair.sides;
+    own.write_to(0, 8, peer.key);
+    own.write_to(0, 8, peer.key);
+    // The first packet is lost.
+    let second = sent(own).pop().expect("the second packet");
+    peer.rig.card.receive(&second);
+    let nak = sent(peer).pop().expect("a NAK");
+    for _ in 0..4 {
+        own.rig.card.receive(&nak);
+    }
+    pair.settle();
+    assert_eq!(pair.now(), 0, "no timer was needed");
+    assert_eq!(pair.sides[0].outcomes(0), [(0, 0), (1, 0)]);
+}
+
+#[test]
+fn a_read_response_out_of_its_place_is_a_bad_response() {
+    const BAD_RESPONSE: u8 = 0x10;
+    let setup = Setup { mtu: 256, ..Setup::default() };
+    // The packet of the response that is another one, and its opcode then.
+    for (wrong, opcode) in [
+        (0, Opcode::ReadResponseMiddle),
+        (1, Opcode::ReadResponseFirst),
+        (2, Opcode::ReadResponseOnly),
+    ] {
+        let mut pair = Pair::new(setup);
+        let [own, peer] = &mut pair.sides;
+        let mut read = Post::new(0x10);
+        read.data = vec![(0, 768, own.key)];
+        read.remote = (Side::address(0), peer.key);
+        own.post(&read);
+        let request = sent(own).pop().expect("a request");
+        peer.rig.card.receive(&request);
+        let mut responses = sent(peer);
+        assert_eq!(responses.len(), 3);
+        let (mut header, payload) = Header::decode(setup.link, &responses[wrong].0).unwrap();
+        let payload = responses[wrong].0[payload].to_vec();
+        let aeth = Aeth { syndrome: Acknowledge::Ack(31), msn: 1 };
+        (header.opcode, header.aeth) = (opcode, opcode.has_aeth().then_some(aeth));
+        let Ok(changed) = header.frame(payload.len(), |to| {
+            to.copy_from_slice(&payload);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        responses[wrong] = changed;
+        responses.iter().for_each(|frame| own.rig.card.receive(frame));
+        pair.settle();
+        assert_eq!(pair.sides[0].outcomes(0), [(0, BAD_RESPONSE)], "{opcode:?}");
+    }
 }

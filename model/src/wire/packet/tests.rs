@@ -147,3 +147,27 @@ proptest! {
         prop_assert!(Header::decode(header.link(), cut).is_err());
     }
 }
+
+#[test]
+fn payload_and_padding_are_whole_words() {
+    let mut gid = [0; 16];
+    gid[0] = 0xfe;
+    let global =
+        Global { traffic_class: 0, flow_label: 0, hop_limit: 1, source: gid, destination: gid };
+    let route = Route::Ethernet { source: [2; 6], destination: [2; 6], global, port: 0xc000 };
+    let header = Header::new(route, Opcode::SendOnly, 0xffff, 0x1200, 1);
+    let Ok(frame) = header.frame(8, |_| Ok::<_, std::convert::Infallible>(()));
+    /// Where the lengths of IPv6 and UDP are.
+    const LENGTHS: [usize; 2] = [14 + 4, 14 + 40 + 4];
+    for (cut, decodes) in [(0, true), (1, false), (2, false), (3, false), (4, true)] {
+        let mut bytes = frame.0.clone();
+        bytes.truncate(bytes.len() - ICRC - cut);
+        for at in LENGTHS {
+            let length = u16::from_be_bytes([bytes[at], bytes[at + 1]]) - cut as u16;
+            bytes[at..at + 2].copy_from_slice(&length.to_be_bytes());
+        }
+        let check = icrc(Link::Roce, &bytes[Link::Roce.header()..]).unwrap();
+        bytes.extend_from_slice(&check);
+        assert_eq!(Header::decode(Link::Roce, &bytes).is_ok(), decodes, "{cut} bytes less");
+    }
+}
