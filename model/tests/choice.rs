@@ -76,6 +76,70 @@ fn a_value_that_is_not_known_offers_nothing_and_says_why() {
     }
 }
 
+/// Takes CAP_NET_RAW from this thread, whoever runs it.
+fn drop_net_raw() {
+    const CAP_NET_RAW: u32 = 13;
+    let header = [0x2008_0522u32, 0];
+    let mut sets = [0u32; 6];
+    // SAFETY: version 3 has a header of two words and six words of sets, which both calls get.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()), 0);
+        sets[0] &= !(1 << CAP_NET_RAW);
+        assert_eq!(libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()), 0);
+    }
+}
+
+#[test]
+fn a_child_without_net_raw_wants_packets() {
+    if std::env::var_os(MARK).is_none() {
+        return;
+    }
+    // SAFETY: all zeros are valid attributes, which are filled; the objects live as long as the process.
+    unsafe {
+        let mut count = 0;
+        let list = ibv_get_device_list(&mut count);
+        let context = ibv_open_device(*list);
+        let (pd, cq) = (
+            ibv_alloc_pd(context),
+            ibv_create_cq(context, 16, std::ptr::null_mut(), std::ptr::null_mut(), 0),
+        );
+        let mut attributes: ibv_qp_init_attr = std::mem::zeroed();
+        (attributes.send_cq, attributes.recv_cq) = (cq, cq);
+        attributes.qp_type = ibv_qp_type::IBV_QPT_RAW_PACKET;
+        (attributes.cap.max_recv_wr, attributes.cap.max_recv_sge) = (4, 1);
+        let errno = |done: bool| if done { 0 } else { *libc::__errno_location() };
+        let with = ibv_create_qp(pd, &mut attributes);
+        assert!(!with.is_null(), "errno {}", errno(false));
+        let flow = || {
+            let mut flow: ibv_flow_attr = std::mem::zeroed();
+            flow.type_ = ibv_flow_attr_type::IBV_FLOW_ATTR_ALL_DEFAULT;
+            (flow.size, flow.port) = (size_of::<ibv_flow_attr>() as u16, 1);
+            ibv_create_flow(with, &mut flow).is_some_and(|flow| !flow.is_null())
+        };
+        drop_net_raw();
+        let without = ibv_create_qp(pd, &mut attributes);
+        println!("\nerrors: {} {}", errno(!without.is_null()), errno(flow()));
+    }
+}
+
+#[test]
+fn raw_packets_need_net_raw_if_the_environment_says_so() {
+    let run = |value: &[(&str, &str)]| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "a_child_without_net_raw_wants_packets", "--nocapture"]);
+        command.env(MARK, "1").env("MLX5_MODEL", "always").env("MLX5_MODEL_LINK", "roce");
+        let output = command.envs(value.iter().copied()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).matches("CAP_NET_RAW").count();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = text.lines().find_map(|line| line.split_once("errors: "));
+        (errors.map(|(_, errors)| errors.to_owned()), said)
+    };
+    let refused = format!("{0} {0}", libc::EPERM);
+    assert_eq!(run(&[("MLX5_MODEL_PRIVILEGE", "checked")]), (Some(refused), 0));
+    // The difference to Linux is reported once.
+    assert_eq!(run(&[]), (Some("0 0".to_owned()), 1));
+}
+
 #[test]
 fn a_copy_that_was_preloaded_too_stays_out() {
     let library = std::env::current_exe().unwrap().with_file_name("libmlx5_model.so");

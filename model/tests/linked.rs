@@ -123,6 +123,25 @@ fn a_transition_that_skips_a_state_is_refused() {
 }
 
 #[test]
+fn an_xrc_initiator_has_no_receives() {
+    let device = Device::open(0);
+    let create = |receives: u32| {
+        // SAFETY: all zeros are valid attributes, which are filled; the objects live.
+        let qp = unsafe {
+            let cq = ibv_create_cq(device.context.as_ptr(), 16, null_mut(), null_mut(), 0);
+            let mut attributes: ibv_qp_init_attr = zeroed();
+            (attributes.send_cq, attributes.recv_cq) = (cq, cq);
+            attributes.qp_type = ibv_qp_type::IBV_QPT_XRC_SEND;
+            (attributes.cap.max_send_wr, attributes.cap.max_send_sge) = (1, 1);
+            (attributes.cap.max_recv_wr, attributes.cap.max_recv_sge) = (receives, receives);
+            ibv_create_qp(device.pd.as_ptr(), &mut attributes)
+        };
+        if qp.is_null() { errno() } else { 0 }
+    };
+    assert_eq!([create(0), create(1)], [0, libc::EINVAL]);
+}
+
+#[test]
 fn a_queue_pair_says_what_it_was_told() {
     let device = Device::open(0);
     let (one, other) = connected(&device);

@@ -314,6 +314,27 @@ fn a_receive_that_is_too_short_fails_the_queue() {
 }
 
 #[test]
+fn a_flow_without_a_tag_joins_one_that_has_one() {
+    let rig = rig();
+    let mut a = Side::new(&rig);
+    let mut sides = [(); 2].map(|()| Side::new(&rig));
+    let flow = || Flow::builder(1).destination(address(12));
+    let _tagged = flow().tag(0x77).build(&sides[0].qp).unwrap();
+    let _untagged = flow().build(&sides[1].qp).unwrap();
+    let error = flow().tag(0x78).build(&sides[1].qp).unwrap_err();
+    assert!(error.to_string().contains("File exists"), "{error}");
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
+    unsafe {
+        sides.iter_mut().for_each(|side| side.frames.post(1, side.sge(0, 2000)).unwrap());
+        let frame = udp(address(12), 1, b"for both");
+        a.send.post(1, EthSend::new(Inline(&frame)).signaled()).unwrap();
+    }
+    a.sent_well(1);
+    let tags = sides.each_mut().map(|side| side.received().info.flow_tag);
+    assert_eq!(tags, [0x77; 2]);
+}
+
+#[test]
 fn flows_look_at_ports_priorities_and_the_rest() -> Result<(), PollError> {
     let rig = rig();
     let mut a = Side::new(&rig);

@@ -90,6 +90,15 @@ pub(super) enum Time {
     Virtual,
 }
 
+/// Whether a process needs the capabilities that Linux asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Privilege {
+    /// It needs none.
+    Granted,
+    /// Without CAP_NET_RAW it gets no raw packet queue pair and no flow, as on Linux.
+    Checked,
+}
+
 /// The output of the recording of what a program does with the kernel's devices.
 pub(super) struct Output(pub String);
 
@@ -127,6 +136,8 @@ pub(super) struct Config {
     pub node: Node,
     /// The kinds of register pages that programs get.
     pub pages: Pages,
+    /// Whether a process needs the capabilities that Linux asks for.
+    pub privilege: Privilege,
 }
 
 /// Most devices offered at once.
@@ -223,6 +234,11 @@ impl Config {
         )?;
         let pages =
             choose(get, "MLX5_MODEL_UAR", &[("all", Pages::All), ("noncached", Pages::NonCached)])?;
+        let privilege = choose(
+            get,
+            "MLX5_MODEL_PRIVILEGE",
+            &[("granted", Privilege::Granted), ("checked", Privilege::Checked)],
+        )?;
         Ok(Self {
             when: when.unwrap_or(When::Auto),
             link,
@@ -240,6 +256,7 @@ impl Config {
             faults,
             node: node.unwrap_or(Node::Open),
             pages: pages.unwrap_or(Pages::All),
+            privilege: privilege.unwrap_or(Privilege::Granted),
         })
     }
 }

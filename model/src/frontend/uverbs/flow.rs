@@ -18,8 +18,8 @@ use super::errno::{Errno, Result};
 use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
 use super::legacy::Request;
-use super::lock;
 use super::qp::Qp;
+use super::{lock, privilege};
 use crate::object::{NIC_RX, SNIFFER_RX, SNIFFER_TX};
 
 /// Bytes that headers are compared as.
@@ -93,7 +93,8 @@ struct Rule {
     index: u32,
     group: u32,
     matched: Match,
-    tag: u32,
+    /// The tag in CQEs, if the first flow gave one.
+    tag: Option<u32>,
     drops: bool,
     /// Flows and the TIRs that they lead to.
     destinations: Vec<(u64, u32)>,
@@ -120,6 +121,7 @@ pub(super) fn create(file: &CommandFile, request: &Request) -> Result<()> {
     if mask != 0 || flags != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
+    privilege::check_raw()?;
     // The size does not include the bytes before the flow itself.
     let specs = core.get(SPECS..SPECS + size).ok_or(Errno::EINVAL)?;
     if u32::from(priority) >= PRIORITIES || port != 1 {
@@ -181,7 +183,7 @@ pub(super) fn lead(
     file: &CommandFile,
     priority: u32,
     matched: Match,
-    (tag, drops): (u32, bool),
+    (tag, drops): (Option<u32>, bool),
     tir: u32,
 ) -> Result<u64> {
     let id = next();
@@ -217,8 +219,9 @@ fn filter(spec: &[u8], known: usize) -> Result<([u8; FILTER], [u8; FILTER])> {
     Ok((filled(value), filled(mask)))
 }
 
-/// Decodes a list of specifications to a match, the tag for CQEs, and whether packets are dropped.
-fn specification(mut specs: &[u8], count: u8) -> Result<(Match, u32, bool)> {
+/// Decodes a list of specifications to a match, the tag for CQEs if there is one, and whether packets
+/// are dropped.
+fn specification(mut specs: &[u8], count: u8) -> Result<(Match, Option<u32>, bool)> {
     /// `enum ib_flow_spec_type`
     const ETHERNET: u32 = 0x20;
     const V4: u32 = 0x30;
@@ -230,7 +233,7 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, u32, bool)> {
     /// Type and size.
     const HEADER: usize = 8;
     let mut matched = Match::default();
-    let (mut tag, mut drops) = (0, false);
+    let (mut tag, mut drops) = (None, false);
     for _ in 0..count {
         let header = specs.get(..HEADER).ok_or(Errno::EINVAL)?;
         let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
@@ -300,10 +303,11 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, u32, bool)> {
                 matched.set(outer::IP_PROTOCOL, protocol, 0xff);
             }
             (TAG, 8) => {
-                tag = u32::from_ne_bytes([spec[0], spec[1], spec[2], spec[3]]);
-                if tag & !0xff_ffff != 0 {
+                let given = u32::from_ne_bytes([spec[0], spec[1], spec[2], spec[3]]);
+                if given & !0xff_ffff != 0 {
                     return Err(Errno::EINVAL);
                 }
+                tag = Some(given);
             }
             (DROP, 0) => drops = true,
             (TAG | DROP, _) => return Err(Errno::EINVAL),
@@ -345,7 +349,9 @@ impl Flows {
         let same =
             self.rules.iter_mut().filter(of_priority).find(|other| other.matched == rule.matched);
         if let Some(same) = same {
-            if (same.tag, same.drops) != (rule.tag, rule.drops) {
+            // Linux (`fs_core.c`, check_conflicting_ftes): a rule without a tag takes the first one's.
+            let retagged = rule.tag.is_some_and(|tag| tag != same.tag.unwrap_or(0));
+            if retagged || same.drops != rule.drops {
                 return Err(Errno::EEXIST);
             }
             same.destinations.append(&mut rule.destinations);
@@ -423,7 +429,7 @@ impl Rule {
             command.set(field.within(set_fte_in::FLOW_CONTEXT), value);
         };
         context(flow_context::GROUP_ID, self.group.into());
-        context(flow_context::FLOW_TAG, self.tag.into());
+        context(flow_context::FLOW_TAG, self.tag.unwrap_or(0).into());
         context(flow_context::ACTION, if self.drops { DROP } else { FORWARD });
         let list: &[(u64, u32)] = if self.drops { &[] } else { &self.destinations };
         context(flow_context::DESTINATION_LIST_SIZE, list.len() as u64);

@@ -8,6 +8,7 @@ use super::errno::{Errno, Result};
 use super::file::{CommandFile, Object};
 use super::flow::{self, Flow, MATCH, Match};
 use super::ioctl::Attributes;
+use super::privilege;
 use super::qp::Qp;
 
 /// Which fields flows of it look at.
@@ -58,14 +59,16 @@ pub(super) fn destroy_handle(file: &CommandFile, attributes: &mut Attributes) ->
 pub(super) fn create_flow(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     /// `MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP`
     const DROP: u64 = 1 << 1;
+    privilege::check_raw()?;
     let value = parameters(&attributes.input(0x1001)?)?;
-    let (tag, flags) = (attributes.number(0x1006)? as u32, attributes.number(0x1009)?);
+    let tag = attributes.has(0x1006).then(|| attributes.number(0x1006)).transpose()?;
+    let (tag, flags) = (tag.map(|tag| tag as u32), attributes.number(0x1009)?);
     let drops = match flags {
         0 => false,
         DROP => true,
         _ => return Err(Errno::EOPNOTSUPP),
     };
-    if tag & !0xff_ffff != 0 {
+    if tag.is_some_and(|tag| tag & !0xff_ffff != 0) {
         return Err(Errno::EINVAL);
     }
     let mut state = file.state();

@@ -54,6 +54,7 @@ mod pd;
 mod pins;
 mod poll;
 mod port;
+mod privilege;
 mod qp;
 mod qp_modify;
 mod qp_query;

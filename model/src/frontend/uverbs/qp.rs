@@ -21,7 +21,7 @@ use super::pd::Pd;
 use super::raw::{self, Raw};
 use super::srq::Srq;
 use super::umem::Umem;
-use super::{cq, dct, lock, multicast, user};
+use super::{cq, dct, lock, multicast, privilege, user};
 
 mod bare;
 
@@ -264,6 +264,9 @@ fn make_legacy(
 
 fn kind(file: &CommandFile, kind: u32, flags: u32) -> Result<Kind> {
     let kind = Kind::of(kind, flags).ok_or(Errno::EINVAL)?;
+    if kind == Kind::RawPacket {
+        privilege::check_raw()?;
+    }
     let cap = match kind {
         Kind::Rc => cmd_hca_cap::RC,
         Kind::Uc => cmd_hca_cap::UC,
@@ -486,6 +489,9 @@ fn receives(caps: &Caps, kind: Kind, asked: &Asked, given: &CreateQpDriver) -> R
     if powers.iter().any(|count| *count != 0 && !count.is_power_of_two())
         || (wqes != 0 && !(4..=11).contains(&shift))
         || wqes > most
+        // Linux (`qp.c`, create_user_qp) compares the library's number with its own, which is 0 for a
+        // queue pair without a receive queue.
+        || (wqes == 0 && given.rq_wqe_count != 0)
     {
         return Err(Errno::EINVAL);
     }

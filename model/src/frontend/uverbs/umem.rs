@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
 use super::errno::{Errno, Result};
-use super::lock;
 use super::pins::Pin;
 use super::running::Running;
+use super::{lock, privilege};
 
 /// Pages that hold doorbell records, by address: many records share one, which is pinned once.
 #[derive(Default)]
@@ -61,7 +61,7 @@ impl Umem {
         let pages = (last - first) / PAGE;
         let pinned = running.pinned.fetch_add(pages, Ordering::AcqRel) + pages;
         let counted = Counted { running, pages };
-        if pinned > limit() && !may_lock() {
+        if pinned > limit() && !privilege::has(privilege::CAP_IPC_LOCK) {
             return Err(Errno::ENOMEM);
         }
         if !mapped(first, last, writable) {
@@ -122,17 +122,6 @@ fn limit() -> u64 {
         return u64::MAX;
     }
     if limit.rlim_cur == libc::RLIM_INFINITY { u64::MAX } else { limit.rlim_cur / PAGE }
-}
-
-/// Whether the limit of locked memory does not hold for this process.
-fn may_lock() -> bool {
-    const VERSION_3: u32 = 0x2008_0522;
-    const CAP_IPC_LOCK: u32 = 14;
-    let header = [VERSION_3, 0];
-    let mut sets = [0u32; 6];
-    // SAFETY: in version 3, the call reads and writes a header of two words and writes six words of sets.
-    let asked = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
-    asked == 0 && sets[0] & 1 << CAP_IPC_LOCK != 0
 }
 
 /// A line of `/proc/self/maps`: the range of addresses, and what follows.

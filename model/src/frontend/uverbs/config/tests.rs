@@ -18,7 +18,7 @@ fn an_empty_environment_gives_the_defaults() {
     assert_eq!((config.port, config.log_mtu), (PortState::Active, None));
     assert_eq!(config.timeout_floor, Identity::TIMEOUT_FLOOR);
     assert_eq!((config.node, config.pages), (Node::Open, Pages::All));
-    assert_eq!(config.time, Time::Real);
+    assert_eq!((config.time, config.privilege), (Time::Real, Privilege::Granted));
 }
 
 #[test]
