@@ -10,6 +10,12 @@ use mlx5::ring::{CqReader, Packet, PacketEvent, PacketRq, ReceiveConfig, SendCon
 use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, Pages};
 use mlx5::wqe::{EthSend, EthTso, Inline, Sge};
 
+use mlx5_sys::dv::{mlx5dv_devx_obj_create, mlx5dv_devx_obj_destroy};
+use mlx5_sys::ifc::{
+    Field, cmd_in, create_flow_group_in, create_flow_group_out, create_flow_table_in,
+    create_flow_table_out, flow_context, flow_table_context, opcode, set_fte_in,
+};
+
 use crate::rig::Rig;
 use crate::{MEMORY, Side, address, rig, tcp_header, udp};
 
@@ -548,4 +554,83 @@ fn numbers_are_of_queues_and_not_of_queue_pairs() {
     );
     // Somebody posts on it already.
     assert!(error.is_err());
+}
+
+/// An object that libmlx5 creates by a command of the program.
+struct Commanded(std::ptr::NonNull<mlx5_sys::dv::mlx5dv_devx_obj>);
+
+impl Commanded {
+    /// Returns the object and the reply, or the errno.
+    fn new(
+        rig: &Rig,
+        code: u16,
+        length: usize,
+        fields: &[(Field, u32)],
+    ) -> Result<(Self, [u8; 16]), i32> {
+        let (mut command, mut reply) = (vec![0; length], [0; 16]);
+        cmd_in::OPCODE.set(&mut command, code.into());
+        fields.iter().for_each(|(field, value)| field.set(&mut command, (*value).into()));
+        // SAFETY: the context is open, and both buffers have the lengths that are given.
+        let object = unsafe {
+            mlx5dv_devx_obj_create(
+                rig.context.as_raw().as_ptr(),
+                command.as_ptr().cast(),
+                command.len(),
+                reply.as_mut_ptr().cast(),
+                reply.len(),
+            )
+        };
+        let error = || std::io::Error::last_os_error().raw_os_error().unwrap();
+        std::ptr::NonNull::new(object).map(|object| (Self(object), reply)).ok_or_else(error)
+    }
+
+    /// Destroys it, and returns the errno; 0 if it is gone.
+    fn destroy(&self) -> i32 {
+        // SAFETY: the object was created, and libmlx5 frees it only if it is gone.
+        unsafe { mlx5dv_devx_obj_destroy(self.0.as_ptr()) }.abs()
+    }
+}
+
+#[test]
+fn tables_of_flows_are_created_by_command() {
+    /// `MLX5_FLOW_CONTEXT_ACTION_DROP`
+    const DROP: u32 = 2;
+    let rig = rig();
+    let table = |kind: u32| {
+        use create_flow_table_in as q;
+        let context = |field: Field| field.within(q::FLOW_TABLE_CONTEXT);
+        let fields = [
+            (q::TABLE_TYPE, kind),
+            (context(flow_table_context::LEVEL), 64),
+            (context(flow_table_context::LOG_SIZE), 1),
+        ];
+        Commanded::new(&rig, opcode::CREATE_FLOW_TABLE, q::SIZE, &fields)
+    };
+    // The device itself refuses tables that it does not have: of sent RDMA packets.
+    assert_eq!(table(8).err(), Some(libc::EREMOTEIO));
+    let (table, reply) = table(0).unwrap();
+    let number = create_flow_table_out::TABLE_ID.get(&reply) as u32;
+    let (group, reply) = {
+        use create_flow_group_in as q;
+        let fields = [(q::TABLE_ID, number), (q::END_FLOW_INDEX, 1)];
+        Commanded::new(&rig, opcode::CREATE_FLOW_GROUP, q::SIZE, &fields).unwrap()
+    };
+    let id = create_flow_group_out::GROUP_ID.get(&reply) as u32;
+    let entry = |operation: u32| {
+        use set_fte_in as q;
+        let context = |field: Field| field.within(q::FLOW_CONTEXT);
+        let fields = [
+            (q::OP_MOD, operation),
+            (q::TABLE_ID, number),
+            (q::FLOW_INDEX, 1),
+            (context(flow_context::GROUP_ID), id),
+            (context(flow_context::ACTION), DROP),
+        ];
+        Commanded::new(&rig, opcode::SET_FLOW_TABLE_ENTRY, q::SIZE, &fields)
+    };
+    // A change creates nothing.
+    assert_eq!(entry(1).err(), Some(libc::EINVAL));
+    let (entry, _) = entry(0).unwrap();
+    let order = [&group, &entry, &group, &table].map(Commanded::destroy);
+    assert_eq!(order, [libc::EREMOTEIO, 0, 0, 0]);
 }

@@ -71,6 +71,7 @@ pub(super) mod group {
     pub const DEVICE_MEMORY: u32 = 0xf;
     pub const EVENT: u32 = 0x14;
     pub const FLOW_TABLE: u32 = 7;
+    pub const QOS: u32 = 0xc;
     pub const GENERAL_2: u32 = 0x20;
 }
 
@@ -355,6 +356,8 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
             (roce_cap::R_ROCE_MAX_SRC_UDP_PORT, 0xffff),
             (roce_cap::ROCE_ADDRESS_TABLE_SIZE, card.gid_table_size() as u64),
         ],
+        // A group that programs read before they decide what to do. The device has nothing of it.
+        group::FLOW_TABLE | group::QOS => Vec::new(),
         _ => return Err(Refusal::Capability),
     })
 }

@@ -6,7 +6,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{Refusal, get, owned, uid};
-use crate::card::{Card, Link};
+use crate::card::Card;
 use crate::object::FlowCounter;
 
 /// log2 of counters that one query shows.
@@ -16,9 +16,6 @@ pub const LOG_MAX_COUNTERS: u32 = 2;
 
 pub fn alloc(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     use alloc_flow_counter_in as q;
-    if card.identity.link != Link::Roce {
-        return Err(Refusal::NotRoce);
-    }
     if get(input, q::FLOW_COUNTER_BULK) != 0 || get(input, q::FLOW_COUNTER_BULK_LOG_SIZE) != 0 {
         return Err(Refusal::FlowCounterBulk);
     }

@@ -129,8 +129,13 @@ impl Channel {
 
     /// Binds an id to a port of any address.
     fn bind(&self, id: u32, port: &Port) -> io::Result<()> {
+        self.bind_to(id, [0; 4], port)
+    }
+
+    /// Binds an id to a port of an address.
+    fn bind_to(&self, id: u32, address: [u8; 4], port: &Port) -> io::Result<()> {
         let mut body = [0; 40];
-        body[8..36].copy_from_slice(&ipv4([0; 4], port.number()));
+        body[8..36].copy_from_slice(&ipv4(address, port.number()));
         body[36..].copy_from_slice(&id.to_ne_bytes());
         self.command(BIND_IP, &body, 0)
     }
@@ -258,6 +263,25 @@ fn request_without_a_listener_is_refused_although_the_port_is_bound() {
     let id = client.id(8);
     client.connect(id, &port);
     assert_eq!(client.event().expect("an event"), Event { uid: 8, id, event: REJECTED });
+}
+
+#[test]
+fn no_address_is_left_where_a_wildcard_is_bound() {
+    const ANY: [u8; 4] = [0; 4];
+    const OWN: [u8; 4] = [127, 0, 0, 1];
+    for (first, second, errno) in [
+        (ANY, ANY, libc::EADDRNOTAVAIL),
+        (ANY, OWN, libc::EADDRNOTAVAIL),
+        (OWN, ANY, libc::EADDRNOTAVAIL),
+        (OWN, OWN, libc::EADDRINUSE),
+    ] {
+        let port = port::free();
+        let channel = Channel::open(0);
+        let [one, other] = [7, 8].map(|uid| channel.id(uid));
+        channel.bind_to(one, first, &port).expect("a free port");
+        let error = channel.bind_to(other, second, &port).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(errno), "{first:?} {second:?}");
+    }
 }
 
 #[test]

@@ -66,6 +66,20 @@ fn the_board_has_a_name() {
 }
 
 #[test]
+fn a_group_that_the_device_has_nothing_of_is_zero() {
+    for (link, group) in [
+        (Link::InfiniBand, group::FLOW_TABLE),
+        (Link::InfiniBand, group::QOS),
+        (Link::Roce, group::QOS),
+    ] {
+        for current in [0, 1] {
+            let reply = Rig::on(link).run(&ask(group, current)).unwrap();
+            assert!(reply.iter().all(|byte| *byte == 0), "{link:?} {group:#x}");
+        }
+    }
+}
+
+#[test]
 fn a_profile_refuses_the_operations_that_its_capabilities_leave_out() {
     let of_cq = |field: Field| field.within(create_cq_in::CQ_CONTEXT);
     let of_qp = |field: Field| field.within(create_qp_in::QPC);

@@ -2,6 +2,7 @@ use mlx5_sys::ifc::opcode;
 
 use super::super::test::{Command, Rig};
 use super::*;
+use crate::card::Link;
 
 fn counter(rig: &mut Rig) -> u32 {
     let alloc = Command::new(opcode::ALLOC_FLOW_COUNTER, alloc_flow_counter_in::SIZE);
@@ -19,6 +20,15 @@ fn shown(reply: &[u8]) -> Vec<(u64, u64)> {
     let counters = reply[query_flow_counter_out::SIZE..].chunks_exact(traffic_counter::SIZE);
     let read = |c: &[u8]| (traffic_counter::PACKETS.get(c), traffic_counter::OCTETS.get(c));
     counters.map(read).collect()
+}
+
+#[test]
+fn both_links_have_counters_of_flows() {
+    for link in [Link::InfiniBand, Link::Roce] {
+        let mut rig = Rig::on(link);
+        let number = counter(&mut rig);
+        assert_eq!(shown(&rig.run_into(&query(number, 0), 0x20).unwrap()), [(0, 0)]);
+    }
 }
 
 #[test]

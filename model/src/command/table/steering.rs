@@ -316,7 +316,6 @@ fn alloc_counter(_: &mut Rig) -> Case {
     Case::anyones(Command::new(opcode::ALLOC_FLOW_COUNTER, q::SIZE))
         .refuses(q::FLOW_COUNTER_BULK, 1u64, Refusal::FlowCounterBulk)
         .refuses(q::FLOW_COUNTER_BULK_LOG_SIZE, 1u64, Refusal::FlowCounterBulk)
-        .elsewhere(Refusal::NotRoce)
 }
 
 fn query_counter(rig: &mut Rig) -> Case {

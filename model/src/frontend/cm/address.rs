@@ -30,6 +30,11 @@ pub(super) enum Address {
 }
 
 impl Address {
+    /// Returns whether it stands for every address of its family.
+    pub fn is_wildcard(&self) -> bool {
+        matches!(self, Self::Ip(address) if address.ip().is_unspecified())
+    }
+
     /// Reads a socket address. Returns `None` if it is empty (family 0).
     ///
     /// # Errors

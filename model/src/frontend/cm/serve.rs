@@ -255,8 +255,11 @@ impl Command<'_> {
             }
             port if reuse => (port, None),
             port => {
-                let reserved = engine.reserve(service);
-                (port, reserved.map_err(|error| errno_of(&error))?)
+                let reserved = engine.reserve(service).map_err(|error| match error.kind() {
+                    ErrorKind::AddrInUse => self.taken(&address, service),
+                    _ => errno_of(&error),
+                });
+                (port, reserved?)
             }
         };
         self.locked(|state| {
@@ -267,6 +270,21 @@ impl Command<'_> {
             id.reserved = reserved;
             Ok(())
         })
+    }
+
+    /// Returns the error of binding to a service that is taken, as Linux does (`cma.c`,
+    /// cma_check_port): where either side has a wildcard address, no address is left for the port.
+    /// Addresses in other processes are not known here.
+    fn taken(&self, address: &Address, service: u64) -> Errno {
+        let has_wildcard = self.locked(|state| {
+            let mut sources = state.sources().filter(|(id, _)| id.serves(service));
+            sources.any(|(_, source)| source.is_wildcard())
+        });
+        if address.is_wildcard() || has_wildcard {
+            Errno(libc::EADDRNOTAVAIL)
+        } else {
+            Errno(libc::EADDRINUSE)
+        }
     }
 
     fn listen(&self, input: &abi::Listen) -> Result<()> {

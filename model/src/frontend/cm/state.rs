@@ -321,6 +321,11 @@ impl State {
         self.ids.get(&number)
     }
 
+    /// Returns the ids that are bound, each with its address.
+    pub fn sources(&self) -> impl Iterator<Item = (&Id, &Address)> {
+        self.ids.values().filter_map(|id| Some((id, id.source.as_ref()?)))
+    }
+
     /// Returns the listeners.
     pub fn listeners(&self) -> impl Iterator<Item = (u32, &Id)> {
         let listens = |id: &&Id| id.stage == Stage::Listening;

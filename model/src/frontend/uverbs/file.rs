@@ -182,9 +182,11 @@ impl CommandFile {
             Object::Uar(_) | Object::DevxUmem(_) => 6,
         };
         for turn in 0..=6 {
+            // From the highest handle on: an object may use older ones of its kind.
             let handles: Vec<u32> = state
                 .objects
                 .iter()
+                .rev()
                 .filter(|(_, object)| rank(object) == turn)
                 .map(|(handle, _)| *handle)
                 .collect();

@@ -1,6 +1,8 @@
 //! Objects that a program creates by DevX commands. Each is destroyed with its handle.
 
-use mlx5_sys::ifc::{Field, cmd_in, create_mkey_in, create_psv_in, drain_dct_in, mkc, opcode};
+use mlx5_sys::ifc::{
+    Field, cmd_in, create_mkey_in, create_psv_in, drain_dct_in, mkc, opcode, set_fte_in,
+};
 
 use super::super::command::submit;
 use super::super::errno::{Errno, Result};
@@ -12,6 +14,9 @@ use super::kinds::{KINDS, Kind};
 /// Shortest reply: status and syndrome.
 const SHORTEST: usize = 8;
 
+/// Bytes of a creating command that have all fields which the destroying one repeats.
+const LONGEST_REPEATED: usize = 0x40;
+
 /// `MLX5_MKC_ACCESS_MODE_KLMS`, `_KSM`
 const KLMS: u64 = 2;
 const KSM: u64 = 3;
@@ -20,6 +25,8 @@ const KSM: u64 = 3;
 pub(in super::super) struct Devx {
     kind: &'static Kind,
     number: u64,
+    /// The command that destroys it.
+    destroy: Vec<u8>,
 }
 
 impl Devx {
@@ -53,6 +60,12 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
     }
     let code = cmd_in::OPCODE.get(&command) as u16;
     let kind = KINDS.iter().find(|kind| kind.create == code).ok_or(Errno::EINVAL)?;
+    // An entry is created by the command that changes others.
+    if code == opcode::SET_FLOW_TABLE_ENTRY
+        && (command.len() < set_fte_in::SIZE || set_fte_in::OP_MOD.get(&command) != 0)
+    {
+        return Err(Errno::EINVAL);
+    }
     // Several at once would be several objects behind one handle.
     if kind.create == opcode::CREATE_PSV
         && (command.len() < create_psv_in::SIZE || create_psv_in::NUM_PSV.get(&command) != 1)
@@ -82,12 +95,16 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
     if uid == 0 {
         return Err(Errno::EINVAL);
     }
+    // The device refuses a command that is too short for its fields.
+    let mut whole = command.clone();
+    whole.resize(whole.len().max(LONGEST_REPEATED), 0);
     let (made, mut reply) = run(file, uid, command, attributes.room(0x1002));
     attributes.put(0x1002, &reply)?;
     made?;
     reply.resize(reply.len().max(0x20), 0);
-    let number = kind.created.get(&reply);
-    let handle = state.enter(Object::Devx(Devx { kind, number }));
+    let number = kind.number(&whole, &reply);
+    let destroy = kind.destroying(&whole, number);
+    let handle = state.enter(Object::Devx(Devx { kind, number, destroy }));
     attributes.put_handle(0x1000, u64::from(handle))
 }
 
@@ -108,10 +125,7 @@ pub(in super::super) fn destroy(file: &CommandFile, uid: u16, object: &Devx) -> 
         drain_dct_in::DCTN.set(&mut command, object.number);
         run(file, uid, command, 0x10).0?;
     }
-    let mut command = vec![0; cmd_in::SIZE.max(0x10)];
-    cmd_in::OPCODE.set(&mut command, object.kind.destroy.into());
-    object.kind.destroyed.set(&mut command, object.number);
-    run(file, uid, command, 0x10).0?;
+    run(file, uid, object.destroy.clone(), 0x10).0?;
     lock(file.function().listeners()).subscriptions.forget(object.created());
     Ok(())
 }

@@ -270,7 +270,8 @@ pub(super) fn destroy(object: &Object) -> Vec<Told> {
         }
         Object::Devx { made, number } => KINDS
             .iter()
-            .filter(|kind| kind.create == *made)
+            // The commands that destroy flow tables and the like name more than a number.
+            .filter(|kind| kind.create == *made && kind.repeated.is_empty())
             .map(|kind| of(kind.destroy, STATUS, kind.destroyed, *number))
             .collect(),
     }

@@ -565,7 +565,10 @@ fn create_object(request: &mut Request<'_>) -> Result<()> {
     let mut reply = told.reply.clone();
     reply.resize(reply.len().max(0x20), 0);
     let kind = KINDS.iter().find(|kind| kind.create == made);
-    let number = kind.map_or(0, |kind| kind.created.get(&reply)) as u32;
+    // Whatever the kernel let through has its fields.
+    let mut command = told.input.to_vec();
+    command.resize(command.len().max(0x40), 0);
+    let number = kind.map_or(0, |kind| kind.number(&command, &reply)) as u32;
     request.made(handle, Object::Devx { made, number }, [told.clone()])?;
     let card = request.card;
     let context = request.queues.contexts.get(&request.fd).ok_or(Errno::EINVAL)?;
