@@ -62,11 +62,12 @@ fn make(card: &mut Card, performed: &Performed) {
         }
         Call::Store { uar, offset, bytes } => card.store(*uar, (*offset).into(), bytes),
         Call::RingAll(uar) => card.ring_all(*uar),
-        Call::Receive(frame) => card.receive(&Frame(frame.to_vec())),
+        Call::ReceiveOwn { domain, frame } => card.receive(&Frame(frame.to_vec(), Some(*domain))),
+        Call::Receive(frame) => card.receive(&Frame::new(frame.to_vec())),
         Call::ReceiveManagement(frame) => {
-            let _ = card.arrive(&Frame(frame.to_vec()), Recipient::Agent);
+            let _ = card.arrive(&Frame::new(frame.to_vec()), Recipient::Agent);
         }
-        Call::SendManagement(frame) => card.send_management(Frame(frame.to_vec())),
+        Call::SendManagement(frame) => card.send_management(Frame::new(frame.to_vec())),
         Call::Expire => card.expire(),
         Call::Pump => drop(card.pump()),
         Call::Settle => drop(card.settle()),

@@ -323,7 +323,7 @@ fn every_packet_is_dissected() {
             frame[..6].fill(0xff);
             // A type for experiments (RFC 5342).
             frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
-            let frame = Frame(frame.to_vec());
+            let frame = Frame::new(frame.to_vec());
             writer.frame(0, Direction::Inbound, u64::MAX, &frame, Some(&"test")).expect("written");
             written.push(None);
         }

@@ -450,7 +450,7 @@ impl Machine {
             7 => self.forge(true, bytes),
             8 => {
                 let raw = bytes.several(512);
-                self.card.receive(&Frame(raw));
+                self.card.receive(&Frame::new(raw));
             }
             9 => {
                 let nanoseconds = u64::from(bytes.u16()) << (bytes.u8() % 24);

@@ -181,12 +181,14 @@ pub fn export<R: Read>(recording: Reader<R>, to: impl Write) -> Result<u64, Expo
         let Event { card, time, what } = event?;
         let (direction, bytes) = match what {
             What::Observed(Observed::Sent(bytes)) => (Direction::Outbound, bytes),
-            What::Entered(Call::Receive(bytes) | Call::ReceiveManagement(bytes)) => {
-                (Direction::Inbound, bytes)
-            }
+            What::Entered(
+                Call::Receive(bytes)
+                | Call::ReceiveOwn { frame: bytes, .. }
+                | Call::ReceiveManagement(bytes),
+            ) => (Direction::Inbound, bytes),
             _ => continue,
         };
-        let frame = Frame(bytes.into_owned());
+        let frame = Frame::new(bytes.into_owned());
         // The reader refuses cards that the header does not name.
         writer
             .frame(card.into(), direction, began.saturating_add(time), &frame, None)

@@ -55,7 +55,11 @@ impl Inside<'_> {
     }
 
     /// Puts a frame in at the port of a device of this process.
-    pub(super) fn put(&mut self, index: usize, frame: Frame) {
+    pub(super) fn put(&mut self, index: usize, mut frame: Frame) {
+        if index != self.index {
+            // Transport domains are those of one device.
+            frame.1 = None;
+        }
         if self.engine.is_virtual {
             self.put_in_order(index, frame);
         } else if index == self.index {

@@ -67,7 +67,7 @@ impl Inbox {
         let mut bytes = shelf.spent.pop().map_or(Vec::new(), |spent| spent.0);
         bytes.clear();
         bytes.extend_from_slice(&frame.0);
-        shelf.notes.push_back(Note::Arrived(Frame(bytes)));
+        shelf.notes.push_back(Note::Arrived(Frame::new(bytes)));
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -218,7 +218,7 @@ fn packets_are_delayed_in_their_order() {
 fn too_many_waiting_packets_are_lost() {
     let mut rules = rules("delay 1ms");
     for _ in 0..QUEUED + 5 {
-        rules.put(Direction::Inbound, Frame(vec![]), 0);
+        rules.put(Direction::Inbound, Frame::new(vec![]), 0);
     }
     rules.release(MS);
     assert_eq!(std::iter::from_fn(|| rules.take(Direction::Inbound)).count() as u64, QUEUED);

@@ -31,9 +31,24 @@ pub struct Tir {
     pub uid: u16,
     /// The context as commands have set it.
     pub context: Box<[u8; tirc::SIZE]>,
+    /// Whether MODIFY_TIR has turned on the check of packets that the TIR's own transport domain sent.
+    pub checks_loopback: bool,
 }
 
 impl Tir {
+    /// Returns whether it blocks a packet that a transport domain of the device has sent.
+    ///
+    /// The bits of `self_lb_block` (1 for unicast, 2 for groups) let packets pass the check, against
+    /// their name: Linux sets them where a program allows loopback (`qp.c`, ALLOW_SELF_LB_UC and _MC) and
+    /// for its loopback test (`en_common.c`, mlx5e_modify_tirs_lb), and DPDK for `lpbk_mode`. Linux
+    /// turns on the check without them, so that the interface does not hear its own groups.
+    pub fn blocks(&self, domain: u32, is_group: bool) -> bool {
+        let passes = if is_group { 2 } else { 1 };
+        self.checks_loopback
+            && self.get(tirc::TRANSPORT_DOMAIN) == domain
+            && self.get(tirc::SELF_LB_BLOCK) & passes == 0
+    }
+
     /// A field of the context.
     pub fn get(&self, field: Field) -> u32 {
         field.get(&self.context[..]) as u32

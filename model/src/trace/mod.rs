@@ -37,10 +37,10 @@ pub(crate) use sink::{Sink, forget};
 pub use tap::Tap;
 
 /// The format of streams that are written. One of a later version is not read.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The oldest version that is read as well. Its streams lack [`Call::Reset`]: their devices run
 /// from the start. Those before version 4 lack the packets of management agents. Those before
-/// version 5 are all of the model.
+/// version 5 are all of the model. Those before version 6 lack the senders of raw packets that come back.
 const OLDEST: u32 = 2;
 
 /// The identity of the source that the model was built from: words by which a library's file is

@@ -79,6 +79,13 @@ pub enum Call<'a> {
     RingAll(u32),
     /// A packet arrived.
     Receive(Cow<'a, [u8]>),
+    /// A raw Ethernet packet came back that a queue of this transport domain had sent.
+    ReceiveOwn {
+        /// The transport domain.
+        domain: u32,
+        /// The packet.
+        frame: Cow<'a, [u8]>,
+    },
     /// A packet arrived for the port's management agent.
     ReceiveManagement(Cow<'a, [u8]>),
     /// The port's management agent gave the device a packet to send.
@@ -247,6 +254,7 @@ mod kind {
     pub const SEND_MANAGEMENT: u8 = 23;
     pub const LOOK: u8 = 24;
     pub const REFUSED: u8 = 25;
+    pub const RECEIVE_OWN: u8 = 26;
     pub const REPLY: u8 = 30;
     pub const END: u8 = 31;
     pub const READ: u8 = 40;
@@ -420,6 +428,10 @@ impl Call<'_> {
                 put.rest(frame);
                 kind::RECEIVE
             }
+            Call::ReceiveOwn { domain, frame } => {
+                put.u32(*domain).rest(frame);
+                kind::RECEIVE_OWN
+            }
             Call::ReceiveManagement(frame) => {
                 put.rest(frame);
                 kind::RECEIVE_MANAGEMENT
@@ -490,6 +502,7 @@ impl Call<'_> {
             }
             kind::RING_ALL => Call::RingAll(take.u32()?),
             kind::RECEIVE => Call::Receive(take.rest()),
+            kind::RECEIVE_OWN => Call::ReceiveOwn { domain: take.u32()?, frame: take.rest() },
             kind::RECEIVE_MANAGEMENT => Call::ReceiveManagement(take.rest()),
             kind::SEND_MANAGEMENT => Call::SendManagement(take.rest()),
             kind::EXPIRE => Call::Expire,

@@ -283,6 +283,7 @@ fn records_are_read_as_they_were_written() {
         call(Call::Store { uar: 7, offset: 0x800, bytes: bytes() }),
         call(Call::RingAll(9)),
         call(Call::Receive(bytes())),
+        call(Call::ReceiveOwn { domain: 0x10, frame: bytes() }),
         call(Call::ReceiveManagement(bytes())),
         call(Call::SendManagement(bytes())),
         call(Call::Expire),

@@ -124,7 +124,10 @@ impl Card {
     /// Receives a packet at the port. The caller gives it to the agent.
     pub(crate) fn arrive(&mut self, frame: &Frame, recipient: Recipient) -> Result<(), Dropped> {
         let call = || match recipient {
-            Recipient::Queues => Call::Receive((&frame.0).into()),
+            Recipient::Queues => match frame.1 {
+                Some(domain) => Call::ReceiveOwn { domain, frame: (&frame.0).into() },
+                None => Call::Receive((&frame.0).into()),
+            },
             Recipient::Agent => Call::ReceiveManagement((&frame.0).into()),
         };
         self.enter(call, |card| card.arrived(frame, recipient), |_| false)
@@ -139,7 +142,7 @@ impl Card {
             if !self.admits(&frame.0) {
                 return Err(Dropped::Filtered);
             }
-            if !self.receive_ethernet(&frame.0) {
+            if !self.receive_ethernet(frame) {
                 return Err(Dropped::Destination);
             }
             self.count_received(frame);

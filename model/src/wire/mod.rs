@@ -45,9 +45,19 @@ pub enum Direction {
 /// Ethernet: addresses and type; in packets of the transport, IP, UDP, transport headers and ICRC
 /// follow. The checksums of the link itself (VCRC, FCS) are not part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame(pub Vec<u8>);
+pub struct Frame(
+    /// Its bytes.
+    pub Vec<u8>,
+    /// The transport domain of the queue that sent it, as long as it has not left its device.
+    pub(crate) Option<u32>,
+);
 
 impl Frame {
+    /// A frame of these bytes, of no transport domain of the device.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes, None)
+    }
+
     /// Whether it is a packet of the transport, rather than another frame of Ethernet.
     pub fn is_transport(&self, link: Link) -> bool {
         match link {

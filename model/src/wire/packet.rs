@@ -292,7 +292,7 @@ impl Header {
         // All headers are complete, so the packet has an ICRC.
         let link = self.link();
         to.extend_from_slice(&icrc(link, &to[link.header()..]).unwrap_or_default());
-        Ok(Frame(to))
+        Ok(Frame::new(to))
     }
 
     /// Builds the packet without payload.

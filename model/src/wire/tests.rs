@@ -68,12 +68,12 @@ fn frame_that_is_not_udp_to_the_port_of_roce_is_no_packet_of_the_transport() {
     let mut tagged = v4.0[..12].to_vec();
     tagged.extend_from_slice(&[0x81, 0, 0, 5]);
     tagged.extend_from_slice(&v4.0[12..]);
-    assert!(!Frame(tagged).is_transport(Link::Roce));
+    assert!(!Frame::new(tagged).is_transport(Link::Roce));
     for length in 0..38 {
-        assert!(!Frame(v4.0[..length].to_vec()).is_transport(Link::Roce));
+        assert!(!Frame::new(v4.0[..length].to_vec()).is_transport(Link::Roce));
     }
     // A damaged packet is still one of the transport.
-    assert!(Frame(v4.0[..v4.0.len() - 1].to_vec()).is_transport(Link::Roce));
+    assert!(Frame::new(v4.0[..v4.0.len() - 1].to_vec()).is_transport(Link::Roce));
 }
 
 #[test]

@@ -71,7 +71,9 @@ impl Story {
                 line.with("uar", *uar);
                 return Some(line);
             }
-            Call::Receive(frame) | Call::ReceiveManagement(frame) => {
+            Call::Receive(frame)
+            | Call::ReceiveOwn { frame, .. }
+            | Call::ReceiveManagement(frame) => {
                 return self.packet(of(Kind::Packet), frame, false);
             }
             Call::Reset | Call::Notice(_) => of(Kind::Function),

@@ -27,7 +27,7 @@ fn a_packet_has_its_known_checksums() {
 
 #[test]
 fn a_frame_without_bytes_is_captured_all_the_same() {
-    let frame = Frame(Vec::new());
+    let frame = Frame::new(Vec::new());
     let envelope = Envelope::of(Link::InfiniBand, &frame, 1_500_000_000);
     let [before, ..] = envelope.around(&frame.0);
     assert_eq!(before[..8], [0, 0, 0, 0x80, 1, 0, 0, 0]);

@@ -69,7 +69,7 @@ pub fn create_tir(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<()
         owned(domain.ok_or(Refusal::NoTransportDomain)?.uid, user)?;
     }
     leads(card, input, &tirc[..])?;
-    let tir = Tir { uid: user, context: tirc };
+    let tir = Tir { uid: user, context: tirc, checks_loopback: false };
     let number = card.objects.tirs.add(tir).ok_or(Refusal::Exhausted)?;
     create_tir_out::TIRN.set(output, number.into());
     Ok(())
@@ -110,6 +110,7 @@ pub fn modify_tir(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Ref
     let number = get(input, modify_tir_in::TIRN);
     let mut tir = find(card, number, input)?.clone();
     modify(input, modify_tir_in::BITMASK, modify_tir_in::CTX, &CHANGES, &mut tir.context[..])?;
+    tir.checks_loopback |= get(input, SELF_LB_EN.within(modify_tir_in::BITMASK)) == 1;
     leads(card, input, &tir.context[..])?;
     if let Some(place) = card.objects.tirs.get_mut(number) {
         *place = tir;

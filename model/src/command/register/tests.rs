@@ -118,7 +118,7 @@ fn port_that_is_switched_off_stays_off_when_its_cable_is_plugged_in() {
 #[test]
 fn counters_are_those_of_the_traffic_until_cleared() {
     let mut rig = Rig::on(Link::Roce);
-    rig.card.count_sent(&Frame(vec![2; 60]));
+    rig.card.count_sent(&Frame::new(vec![2; 60]));
     rig.card.traffic.wrong = Count { packets: 70_000, octets: 1 };
     let ask = access(0x5008, 1, ppcnt_reg::SIZE);
     let sent = eth_802_3_cntrs_grp_data_layout::A_FRAMES_TRANSMITTED_OK_LOW;

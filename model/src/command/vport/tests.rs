@@ -26,10 +26,10 @@ fn packets_are_counted_by_what_they_are_sent_to_until_cleared() {
         let mut frame = vec![first; 60];
         frame[5] = if first == 0xff { 0xff } else { 0x10 };
         for _ in 0..times {
-            rig.card.count_sent(&Frame(frame.clone()));
+            rig.card.count_sent(&Frame::new(frame.clone()));
         }
     }
-    rig.card.count_sent(&Frame(vec![0; 3]));
+    rig.card.count_sent(&Frame::new(vec![0; 3]));
     let query = Command::new(opcode::QUERY_VPORT_COUNTER, 0x20);
     let reply = rig.run(&query.clone().set(query_vport_counter_in::CLEAR, 1u64)).unwrap();
     use query_vport_counter_out as c;

@@ -43,7 +43,7 @@ fn raw(to: [u8; 6]) -> Frame {
     let mut bytes = vec![0; 64];
     bytes[..6].copy_from_slice(&to);
     bytes[6..14].copy_from_slice(&[2, 3, 3, 3, 3, 3, 0x88, 0xb5]);
-    Frame(bytes)
+    Frame::new(bytes)
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub(crate) struct Buffers {
 impl Buffers {
     pub(crate) fn new() -> Self {
         let bundles = (0..BUNDLES).map(|_| vec![0; LONGEST]).collect();
-        Self { bundles, frame: Frame(Vec::new()) }
+        Self { bundles, frame: Frame::new(Vec::new()) }
     }
 
     /// Receives waiting bundles, and calls `take` with each frame. `WouldBlock` means that none

@@ -8,7 +8,7 @@ use crate::wire::{Frame, LinkAddress};
 
 /// Appends the address of the port that sent a frame, for a listener.
 pub(super) fn with_sender(frame: &Frame, from: LinkAddress) -> Frame {
-    Frame([&frame.0[..], &from.encode()].concat())
+    Frame::new([&frame.0[..], &from.encode()].concat())
 }
 
 /// Removes the address that [`with_sender`] appends, and returns it. `None` if there is none.
@@ -35,7 +35,7 @@ impl Network {
                 continue;
             }
             let told = socket::connect(&door).and_then(|fd| {
-                bundle::send(&fd, std::iter::once(&Frame(name.clone().into_bytes())))
+                bundle::send(&fd, std::iter::once(&Frame::new(name.clone().into_bytes())))
             });
             if let Err(error) = told {
                 tracing::debug!(%door, %error, "a sender is not told who listens");

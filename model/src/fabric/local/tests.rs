@@ -27,7 +27,7 @@ fn frame_reaches_the_process_that_has_a_prefix_after_another_one_ended() {
     let prefix = ended.claim(0, &identity).unwrap();
     let to = way(own, u32::from(prefix) << 8);
     let mut send = |byte: u8| {
-        sender.send(to, Frame(vec![byte; 64]));
+        sender.send(to, Frame::new(vec![byte; 64]));
         sender.flush(&());
     };
     send(1);
@@ -42,7 +42,7 @@ fn frame_reaches_the_process_that_has_a_prefix_after_another_one_ended() {
 
     // Nobody has the prefix: frames are lost, and the sender keeps nothing of the peer.
     drop(next);
-    sender.send(to, Frame(vec![4; 64]));
+    sender.send(to, Frame::new(vec![4; 64]));
     sender.flush(&());
     assert!(sender.peers.is_empty());
 }
@@ -54,7 +54,7 @@ fn nothing_is_kept_of_a_peer_that_has_ended() {
     for seed in 2..5 {
         let mut peer = network("ended", seed);
         let prefix = peer.claim(0, &identity).unwrap();
-        sender.send(way(identity.own_address(), u32::from(prefix) << 8), Frame(vec![1; 64]));
+        sender.send(way(identity.own_address(), u32::from(prefix) << 8), Frame::new(vec![1; 64]));
         sender.flush(&());
         sender.take_in(0, &());
         assert_eq!((sender.peers.len(), sender.sources.len()), (1, 1), "the peer runs");
@@ -75,7 +75,7 @@ fn port_is_reached_at_the_addresses_that_it_has_now() {
         // The result of the last attempt is remembered for some time.
         sender.refused.clear();
         let way = way(to, number);
-        sender.send(way, Frame(vec![1; 64]));
+        sender.send(way, Frame::new(vec![1; 64]));
         sender.peers.remove(&Remote::Process(way)).is_some()
     };
     let number = u32::from(prefix) << 8 | 5;
@@ -108,9 +108,9 @@ fn prefixes_of_two_ports_are_independent() {
     let other = ports[1].own_address();
     // The same numbers at the other port are free, and another process takes them.
     let listener = socket::listen(&network.prefix_name(other, prefix)).unwrap();
-    sender.send(way(other, u32::from(prefix) << 8), Frame(vec![8; 64]));
+    sender.send(way(other, u32::from(prefix) << 8), Frame::new(vec![8; 64]));
     sender.flush(&());
-    assert_eq!(arrived(&listener), [Frame(vec![8; 64])]);
+    assert_eq!(arrived(&listener), [Frame::new(vec![8; 64])]);
 }
 
 #[test]
@@ -135,12 +135,12 @@ fn packets_with_ever_new_prefixes_read_few_lists_and_stop_no_peer() {
     port.attach(0, &identity).unwrap();
     let started = Instant::now();
     for prefix in 1..=2000 {
-        sender.send(way(own, prefix << 8), Frame(vec![1; 64]));
+        sender.send(way(own, prefix << 8), Frame::new(vec![1; 64]));
     }
     let most = 8 + 1 + started.elapsed().as_millis() / 20;
     let read = u128::from(sender.names.read);
     assert!(read <= most, "{read} lists in {:?}", started.elapsed());
     let management = way(own, 1);
-    sender.send(management, Frame(vec![1; 64]));
+    sender.send(management, Frame::new(vec![1; 64]));
     assert!(sender.peers.contains_key(&Remote::Process(management)));
 }

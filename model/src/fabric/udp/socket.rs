@@ -296,7 +296,7 @@ pub(super) struct Batch(Vec<Frame>);
 
 impl Batch {
     pub(super) fn new() -> Self {
-        Self((0..BATCH).map(|_| Frame(Vec::with_capacity(headers(false) + LONGEST))).collect())
+        Self((0..BATCH).map(|_| Frame::new(Vec::with_capacity(headers(false) + LONGEST))).collect())
     }
 
     /// Receives waiting packets, up to a batch. `to` is the address that the socket is bound to,

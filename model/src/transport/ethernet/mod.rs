@@ -15,6 +15,7 @@ use super::receive::flushed;
 use super::{Completion, Notes, Packet, Transport};
 use crate::card::Card;
 use crate::object::{NIC_RX, SNIFFER_RX, State};
+use crate::wire::Frame;
 use crate::wire::ethernet::Headers;
 
 /// log2 of the longest packet that is cut into segments.
@@ -78,9 +79,10 @@ impl Card {
         vport.wants(*to) || table.values().any(|entry| entry.covers(*to, vlan))
     }
 
-    /// A frame of Ethernet has arrived at the port.
-    pub(super) fn receive_ethernet(&mut self, frame: &[u8]) -> bool {
-        let wanted = self.steer(NIC_RX, frame);
-        self.steer(SNIFFER_RX, frame) || wanted
+    /// A frame of Ethernet has arrived at the port. Returns whether anything here receives it.
+    pub(super) fn receive_ethernet(&mut self, frame: &Frame) -> bool {
+        let Frame(bytes, domain) = frame;
+        let wanted = self.steer(NIC_RX, bytes, *domain);
+        self.steer(SNIFFER_RX, bytes, *domain) || wanted
     }
 }

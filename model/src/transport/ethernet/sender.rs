@@ -1,6 +1,6 @@
 //! Turning WQEs into frames.
 
-use mlx5_sys::ifc::{qpc, sqc};
+use mlx5_sys::ifc::{qpc, sqc, tisc};
 
 use super::super::{Completion, Transport};
 use super::LOG_MAX_LSO;
@@ -95,12 +95,13 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
         return Ok(length as u32);
     }
     let segment = wqe.ethernet.as_deref().ok_or(Syndrome::LocalQpOperation)?;
-    let least = match &object.role {
+    let (least, tis) = match &object.role {
         Role::EthernetSend(context) if sqc::TIS_LST_SZ.get(&context[..]) != 0 => {
-            sqc::MIN_WQE_INLINE_MODE.get(&context[..])
+            (sqc::MIN_WQE_INLINE_MODE.get(&context[..]), sqc::TIS_NUM_0.get(&context[..]) as u32)
         }
         _ => return Err(Syndrome::LocalQpOperation),
     };
+    let transport = card.objects.tises.get(tis).map(|tis| tis.get(tisc::TRANSPORT_DOMAIN));
     let mut frame = segment.header.clone();
     let inline = frame.len();
     frame.resize(inline + length, 0);
@@ -111,10 +112,10 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
     }
     if wqe.opcode == TSO {
         for packet in segments::cut(&frame, inline, segment)? {
-            leave(card, packet, segment)?;
+            leave(card, packet, segment, transport)?;
         }
     } else {
-        leave(card, frame, segment)?;
+        leave(card, frame, segment, transport)?;
     }
     Ok(length as u32)
 }
@@ -134,7 +135,12 @@ fn inline_bytes(mode: u32, frame: &[u8]) -> usize {
 }
 
 /// Does what the WQE leaves to the card, and sends a frame.
-fn leave(card: &mut Card, mut frame: Vec<u8>, segment: &EthernetSegment) -> Result<(), Syndrome> {
+fn leave(
+    card: &mut Card,
+    mut frame: Vec<u8>,
+    segment: &EthernetSegment,
+    domain: Option<u32>,
+) -> Result<(), Syndrome> {
     if frame.len() < HEADER {
         return Err(Syndrome::LocalLength);
     }
@@ -156,7 +162,7 @@ fn leave(card: &mut Card, mut frame: Vec<u8>, segment: &EthernetSegment) -> Resu
             headers.fill_transport(&mut frame);
         }
     }
-    card.steer(SNIFFER_TX, &frame);
-    card.send(Frame(frame));
+    card.steer(SNIFFER_TX, &frame, None);
+    card.send(Frame(frame, domain));
     Ok(())
 }

@@ -155,8 +155,9 @@ fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
 }
 
 impl Card {
-    /// Gives a frame to every queue that the tables of a type lead to.
-    pub(super) fn steer(&mut self, kind: u8, frame: &[u8]) -> bool {
+    /// Gives a frame to every queue that the tables of a type lead to. `domain` is the transport domain
+    /// of the queue that sent it, if that is one of the device.
+    pub(super) fn steer(&mut self, kind: u8, frame: &[u8], domain: Option<u32>) -> bool {
         let mut wanted = false;
         if !self.objects.steering.roots.contains_key(&kind) {
             return wanted;
@@ -170,6 +171,10 @@ impl Card {
         }
         for (tir, tag) in found.tirs {
             let Some(tir) = self.objects.tirs.get(tir) else { continue };
+            let is_group = frame.first().is_some_and(|first| first & 1 == 1);
+            if domain.is_some_and(|domain| tir.blocks(domain, is_group)) {
+                continue;
+            }
             let hashed = hash(tir, frame, &headers);
             let queue = if tir.get(tirc::DISP_TYPE) == DIRECT {
                 tir.get(tirc::INLINE_RQN)

@@ -39,7 +39,7 @@ pub(crate) fn frames(link: Link, capture: &[u8]) -> Vec<Seen> {
             _ => None,
         });
         let inbound = packet.options.contains(&EnhancedPacketOption::Flags(1));
-        seen.push(Seen { inbound, dropped, frame: Frame(bytes.to_vec()) });
+        seen.push(Seen { inbound, dropped, frame: Frame::new(bytes.to_vec()) });
     }
     seen
 }

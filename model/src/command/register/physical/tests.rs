@@ -89,7 +89,7 @@ fn sensors_and_links_are_told() {
 #[test]
 fn groups_of_counters_tell_of_the_same_traffic() {
     let mut rig = Rig::on(Link::Roce);
-    rig.card.count_sent(&Frame(vec![2; 60]));
+    rig.card.count_sent(&Frame::new(vec![2; 60]));
     let group = |rig: &mut Rig, group, priority| {
         let set = [(ppcnt_reg::GRP, group), (ppcnt_reg::PRIO_TC, priority)];
         read(rig, 0x5008, ppcnt_reg::SIZE, &set)[ppcnt_reg::COUNTER_SET.bytes()].to_vec()

@@ -20,7 +20,7 @@ fn take(buffers: &mut Buffers, fd: &OwnedFd) -> (Vec<Frame>, Received) {
 #[test]
 fn frames_arrive_in_order_with_their_lengths() {
     let [from, to] = pair();
-    let frames: Vec<Frame> = (1..=200).map(|n| Frame(vec![n as u8; n * 21])).collect();
+    let frames: Vec<Frame> = (1..=200).map(|n| Frame::new(vec![n as u8; n * 21])).collect();
     let (mut sent, mut arrived) = (0, Vec::new());
     let mut buffers = Buffers::new();
     while arrived.len() < frames.len() {
@@ -36,7 +36,7 @@ fn frames_arrive_in_order_with_their_lengths() {
 #[test]
 fn frames_that_wait_together_share_a_message() {
     let [from, to] = pair();
-    let frames = vec![Frame(vec![7; 40]); FRAMES];
+    let frames = vec![Frame::new(vec![7; 40]); FRAMES];
     assert_eq!(send(&from, frames.iter()).unwrap(), FRAMES);
     let mut message = [0; LONGEST];
     // SAFETY: the call writes at most the bytes of `message`.

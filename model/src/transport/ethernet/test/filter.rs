@@ -69,7 +69,7 @@ fn a_frame_that_is_filtered_reaches_no_flow() {
     side.lead(0, 0x0101, &[tir]);
     side.receive(0, 0x400, 256);
     side.rig.card.function.vport.set_promiscuous([false; 3]);
-    let frame = Frame(tcp(0x0101, 30));
+    let frame = Frame::new(tcp(0x0101, 30));
     side.rig.card.receive(&frame);
     side.rig.card.settle();
     assert_eq!(side.received(0)[63], 0);
@@ -98,9 +98,9 @@ fn a_flow_that_forwards_counts_its_packets() {
         .set(field(flow_context::FLOW_COUNTER_LIST_SIZE), 1u64);
     side.rig.run(&change).unwrap();
     side.receive(0, 0x400, 256);
-    side.rig.card.receive(&Frame(tcp(0x0101, 30)));
-    side.rig.card.receive(&Frame(tcp(0x0101, 40)));
-    side.rig.card.receive(&Frame(tcp(0x0102, 50)));
+    side.rig.card.receive(&Frame::new(tcp(0x0101, 30)));
+    side.rig.card.receive(&Frame::new(tcp(0x0101, 40)));
+    side.rig.card.receive(&Frame::new(tcp(0x0102, 50)));
     side.rig.card.settle();
     assert_eq!(side.received(0)[63] >> 4, 2, "it is forwarded as well");
     let counted = side.rig.card.objects.flow_counters.get(counter).unwrap();

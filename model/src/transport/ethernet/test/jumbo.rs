@@ -69,7 +69,7 @@ fn a_segment_that_allows_padding_is_no_longer_than_its_count() {
     side.rig.write(side.receive.0, &list);
     side.rig.write(side.receive.1, &1u32.to_be_bytes());
     let frame = tcp(0x0101, 40);
-    side.rig.card.receive(&Frame(frame.clone()));
+    side.rig.card.receive(&Frame::new(frame.clone()));
     side.rig.card.settle();
     assert_eq!(side.received(0)[63] >> 4, 2);
     assert_eq!(side.rig.read::<64>(side.page)[..], frame[..64]);
@@ -83,7 +83,7 @@ fn a_longer_frame_does_not_arrive() {
     let tir = side.tir;
     side.lead(0, 0x0101, &[tir]);
     side.receive(0, 0, 0xf00);
-    let frame = Frame(tcp(0x0101, 1600));
+    let frame = Frame::new(tcp(0x0101, 1600));
     side.rig.card.receive(&frame);
     side.rig.card.settle();
     assert_eq!(side.received(0)[63], 0, "nothing has arrived");
@@ -92,8 +92,8 @@ fn a_longer_frame_does_not_arrive() {
     side.rig.card.settle();
     assert_eq!(side.received(0)[63] >> 4, 2);
     set_mtu(&mut side, 1000);
-    assert!(!side.rig.card.passes(&Frame(tcp(0x0101, 961))));
-    assert!(side.rig.card.passes(&Frame(tcp(0x0101, 960))));
+    assert!(!side.rig.card.passes(&Frame::new(tcp(0x0101, 961))));
+    assert!(side.rig.card.passes(&Frame::new(tcp(0x0101, 960))));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn packets_of_roce_are_held_to_an_mtu_that_is_set() {
     packet[23] = 17;
     packet[20..22].fill(0);
     packet[36..38].copy_from_slice(&4791u16.to_be_bytes());
-    let packet = Frame(packet);
+    let packet = Frame::new(packet);
     assert!(packet.is_transport(Link::Roce));
     assert!(side.rig.card.passes(&packet), "connections choose");
     set_mtu(&mut side, 1500);

@@ -1,8 +1,9 @@
 //! Tests of received frames: strides, removed VLAN tags, RSS.
 
-use mlx5_sys::ifc::{create_eq_in, create_eq_out, qpc};
+use mlx5_sys::ifc::{create_eq_in, create_eq_out, modify_tir_in, qpc};
 
 use super::*;
+use crate::wire::Frame;
 
 #[test]
 fn tags_are_put_in_and_taken_out() {
@@ -141,4 +142,45 @@ fn packets_are_spread_by_their_addresses() {
     side.send(0, &frame);
     assert_eq!(side.rig.read::<64>(cq_ring)[63] >> 4, 2);
     assert_eq!(side.received(1)[63], 0);
+}
+
+#[test]
+fn a_tir_blocks_what_its_transport_domain_sends_if_it_was_told() {
+    let mut side = Side::new();
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    let unicast = tcp(0x0101, 30);
+    let group = [&[3], &unicast[1..]].concat();
+    let mut arrived = 0u16;
+    let mut comes = |side: &mut Side, send: &dyn Fn(&mut Side)| {
+        side.receive(arrived, 0x400, 256);
+        send(side);
+        let came = side.received(arrived.into())[63] >> 4 == 2;
+        arrived += u16::from(came);
+        came
+    };
+    let mut come = |side: &mut Side| {
+        [&unicast, &group].map(|frame| comes(side, &|side: &mut Side| side.send(0, frame)))
+    };
+    assert_eq!(come(&mut side), [true; 2], "nothing was said of it");
+    let modify = |side: &mut Side, passes: u64| {
+        let modify = Command::new(opcode::MODIFY_TIR, modify_tir_in::SIZE)
+            .set(modify_tir_in::TIRN, side.tir)
+            // The bit `self_lb_en`.
+            .set(modify_tir_in::BITMASK, 16u64)
+            .set(tirc::SELF_LB_BLOCK.within(modify_tir_in::CTX), passes);
+        side.rig.run(&modify).unwrap();
+    };
+    for (passes, expected) in
+        [(1, [true, false]), (2, [false, true]), (3, [true, true]), (0, [false, false])]
+    {
+        modify(&mut side, passes);
+        assert_eq!(come(&mut side), expected, "self_lb_block {passes}");
+    }
+    // Another port may send the same.
+    let from_wire = |side: &mut Side| {
+        side.rig.card.receive(&Frame::new(unicast.clone()));
+        side.rig.card.settle();
+    };
+    assert!(comes(&mut side, &from_wire));
 }
