@@ -181,7 +181,7 @@ fn process_of_another_format_is_named_on_standard_error() {
     let other = UnixListener::bind_addr(&address).expect("a free name");
     let run = || Model::default().run("ibv_devinfo", &["-d", "mlx5_0"]);
     let output = run();
-    let said = "processes here have format v0 of the fabric, and this one has v1";
+    let said = "processes here have format v0 of the fabric, and this one has v2";
     assert!(output.assert_success().stderr.contains(said), "{output}");
     drop(other);
     let output = run();

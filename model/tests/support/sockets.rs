@@ -8,7 +8,7 @@ use super::process::Process;
 
 /// The start of the names of this user's sockets.
 pub fn names() -> String {
-    format!("{}v1/", names_of_all_formats())
+    format!("{}v2/", names_of_all_formats())
 }
 
 /// The start of the names of this user's sockets in all formats.

@@ -96,7 +96,8 @@ pub fn frames(seen: &mut Seen) {
     // A receive that is shorter than the frame.
     let (mut a, mut b) = (Side::new(&rig), Side::new(&rig));
     let own = std::process::id().to_be_bytes();
-    let to = [2, own[0], own[1], own[2], own[3], 1];
+    // A group: a frame to one other station would not come back to this port.
+    let to = [3, own[0], own[1], own[2], own[3], 1];
     let _flow: Flow = Flow::builder(1).destination(to).build(&b.qp).unwrap();
     let mut frame = [0; 60];
     frame[..6].copy_from_slice(&to);
