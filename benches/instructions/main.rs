@@ -247,7 +247,7 @@ fn report(counts: &Counts) -> Report {
 
 /// The file of the recorded counts.
 fn recorded() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/benchmarks/instructions.json")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks/instructions.json")
 }
 
 /// Reads the recorded counts.

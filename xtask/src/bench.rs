@@ -65,7 +65,10 @@ pub fn run(choice: Choice) -> Result {
         Choice::Full => bench(&["--benches"], &[]),
         Choice::Quick => bench(&["--benches"], &["--quick".as_ref()]),
         Choice::Limits => {
-            bench(&["--profile", "limits", "--bench", "instructions"], &["--limits".as_ref()])
+            let mut command = build::cargo("bench");
+            // Without the driver's package, and so without what its tests need.
+            command.args(["--profile", "limits", "--package", "mlx5-instructions"]);
+            build::run("cargo bench", command.args(["--", "--limits"]))
         }
         Choice::Instructions => bench(&["--bench", "instructions"], &[]),
         Choice::Cycles => bench(&["--bench", "post_poll"], &["--check".as_ref()]),
@@ -92,7 +95,8 @@ pub fn check() -> Result {
 /// `cargo bench` of what cargo's own arguments choose.
 fn bench(chosen: &[&str], arguments: &[&OsStr]) -> Result {
     let mut command = build::cargo("bench");
-    command.args(["--package", "mlx5"]).args(chosen).arg("--").args(arguments);
+    command.args(["--package", "mlx5", "--package", "mlx5-instructions"]);
+    command.args(chosen).arg("--").args(arguments);
     build::run("cargo bench", &mut command)
 }
 
