@@ -29,7 +29,7 @@ pub struct Check {
     inputs: &'static [&'static [&'static str]],
 }
 
-/// What a check does.
+/// The work of a check.
 #[derive(Clone, Copy)]
 pub enum Work {
     /// Calls a function.
@@ -72,15 +72,15 @@ impl Check {
     }
 }
 
-/// What every build reads.
+/// Inputs of every build.
 const BUILD: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo", "mlx5-sys"];
 /// The driver, without its tests.
 const DRIVER: &[&str] = &["src", "build", "build.rs", "diag"];
-/// The model with its tests, and what these share with others.
+/// The model with its tests.
 const MODEL: &[&str] = &["model"];
 const TESTS: &[&str] = &["tests", "examples", "benches"];
 const TOOLS: &[&str] = &["tools", "conformance", "pci"];
-/// All that is compiled or run.
+/// Everything that is compiled or run.
 const ALL: &[&[&str]] = &[BUILD, DRIVER, MODEL, TESTS, TOOLS, &["torture", "xtask"]];
 
 /// The checks of `.ci/run`, in the order in which they are started. Neighbors build into different
@@ -191,7 +191,7 @@ pub fn by_name(name: &str) -> Result<&'static Check> {
     })
 }
 
-/// Whether only the deep tier runs this test executable.
+/// Returns whether only the deep tier runs this test executable.
 pub fn is_deep(executable: &str) -> bool {
     DEEP.iter().any(|check| match check.work {
         // These run in the gate as well, with fewer cases.

@@ -154,7 +154,7 @@ fn run(file: &Path, items: &[Item]) -> Result {
     Ok(())
 }
 
-/// Whether a check has not passed with these files. A round of the soak that failed is not run
+/// Returns whether a check has not passed with these files. A round of the soak that failed is not run
 /// again: a test that fails now and then would hide behind the rounds that pass.
 fn must_run(item: &Item, results: &Results) -> bool {
     match results.of(&item.name, &item.hash) {

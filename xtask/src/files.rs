@@ -84,7 +84,7 @@ pub fn commit() -> Result<String> {
     Ok(git(&["rev-parse", "--short", "HEAD"], None, "")?.trim().to_owned())
 }
 
-/// Whether `file` is `path`, or in the folder `path`.
+/// Returns whether `file` is `path`, or in the folder `path`.
 pub fn is_below(file: &str, path: &str) -> bool {
     file.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
