@@ -238,7 +238,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::files::Files;
 
     #[test]
     fn an_unknown_check_is_an_error_that_lists_the_known_ones() {
@@ -272,11 +271,12 @@ mod tests {
     }
 
     #[test]
-    fn each_input_has_files() {
-        let files = Files::now().unwrap();
+    fn each_input_exists() {
         for check in DEEP.iter().chain([&SOAK]) {
             assert!(!check.inputs().is_empty(), "{}", check.name);
-            files.hash(&check.inputs()).unwrap();
+            for input in check.inputs() {
+                assert!(build::root().join(input).exists(), "{}: {input}", check.name);
+            }
         }
     }
 
