@@ -149,7 +149,8 @@ impl<T: Transport> Shared<T> {
         Some(queue)
     }
 
-    /// Takes the queue out, as an exclusive one.
+    /// Takes the queue out, as an exclusive one. A post needs `SendRing::refill` before; a drop does
+    /// not, and reads no WQE.
     fn take(&mut self) -> Option<SendQueue<T>> {
         // SAFETY: `&mut self` is the only access.
         unsafe { self.queue() };
@@ -160,7 +161,6 @@ impl<T: Transport> Shared<T> {
         ring.doorbell.go_on_from(self.doorbell.0.get_mut());
         // Producers may have changed keys.
         ring.careful = true;
-        ring.refill();
         Some(queue)
     }
 }

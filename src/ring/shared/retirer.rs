@@ -57,7 +57,10 @@ impl<T: Transport> Retirer<T> {
     pub fn unshare(self) -> Result<SendQueue<T>, Self> {
         let mut shared = self.shared;
         match Arc::get_mut(&mut shared).and_then(Shared::take) {
-            Some(queue) => Ok(queue),
+            Some(mut queue) => {
+                queue.ring.refill();
+                Ok(queue)
+            }
             None => Err(Self { shared }),
         }
     }
