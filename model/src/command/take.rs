@@ -108,7 +108,10 @@ pub fn take(
         }
         Take::Path => {
             path(card, given, qpc::PRIMARY_ADDRESS_PATH)?;
-            check_path_mtu(card, field(qpc::MTU))?;
+            // That queue pair sends no packet, and Linux gives it 4,096 bytes on every port.
+            if qpc::ST.get(&*context) != REG_UMR {
+                check_path_mtu(card, field(qpc::MTU))?;
+            }
             let kept = [ads::PKEY_INDEX, ads::VHCA_PORT_NUM, ads::ACK_TIMEOUT]
                 .map(|field| field.within(qpc::PRIMARY_ADDRESS_PATH))
                 .map(|field| (field, field.get(&*context)));
@@ -141,6 +144,9 @@ pub fn take(
     }
     Ok(())
 }
+
+/// The service of a driver's queue pair for memory keys: `MLX5_QP_ST_REG_UMR` of Linux's `qp.h`.
+const REG_UMR: u64 = 0xc;
 
 /// Checks the MTU of a path, as a code: 1 is 256 bytes, 5 is 4,096.
 pub fn check_path_mtu(card: &Card, code: u32) -> Result<(), Refusal> {
