@@ -48,7 +48,10 @@ impl Kernel {
         let modules = staged.join("lib/modules").join(&release);
         let kernel = Self { release, vmlinux: package.path.join("vmlinux"), modules };
         if !kernel.vmlinux.is_file() {
-            let image = package.find(&format!("boot/vmlinuz-{}", kernel.release))?;
+            // Since Linux 7, Debian's packages have it beside the modules.
+            let image = package
+                .find(&format!("lib/modules/{}/vmlinuz", kernel.release))
+                .or_else(|_| package.find(&format!("boot/vmlinuz-{}", kernel.release)))?;
             decompress(&image, &kernel.vmlinux, tools)?;
         }
         if !kernel.modules.join(INDEX).is_file() {

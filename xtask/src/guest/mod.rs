@@ -44,12 +44,21 @@ pub fn command(arguments: &[String]) -> Result {
     }
 }
 
-/// Linux's own driver on both links, with programs of this project.
+/// Linux's own driver on both links: this project's examples with Debian 13's kernel, and the
+/// conformance suite with the newest one of its backports.
+///
+/// # Errors
+/// A scenario fails, or the mirror cannot be reached.
 pub fn check() -> Result {
-    let scenario = Scenario::load("examples")?;
-    for link in [Link::InfiniBand, Link::Roce] {
-        let task = Task::Scenario(scenario.name.clone());
-        run(&Options { link: Some(link), ..Options::of(task) }, Some(&scenario))?;
+    for (name, kernel) in
+        [("examples", options::Kernel::V6_12), ("conform", options::Kernel::Backports)]
+    {
+        let scenario = Scenario::load(name)?;
+        for link in [Link::InfiniBand, Link::Roce] {
+            let task = Task::Scenario(scenario.name.clone());
+            let options = Options { link: Some(link), kernel: kernel.clone(), ..Options::of(task) };
+            run(&options, Some(&scenario))?;
+        }
     }
     Ok(())
 }
@@ -131,7 +140,7 @@ fn run(options: &Options, scenario: Option<&Scenario>) -> Result {
     let mut built = initramfs::build_programs(server, &run.needs.programs)?.into_iter();
     let server = server.and_then(|_| built.next());
     let qemu = packages::qemu(options.packages)?;
-    let package = packages::kernel(options.kernel, options.packages)?;
+    let package = packages::kernel(&options.kernel, options.packages)?;
     let kernel = Kernel::ready(&package, &qemu)?;
     let userland = packages::userland(run.needs.tests, options.packages)?;
     let mut content = Content::new(userland, &kernel)?;

@@ -5,10 +5,11 @@ use std::time::Duration;
 use crate::Result;
 
 pub const USAGE: &str = "\
-usage: cargo xtask guest [--link infiniband|roce] [--kernel 6.1|6.12] [--guests 1|2] [--limit SECONDS]
+usage: cargo xtask guest [--link infiniband|roce] [--kernel KERNEL] [--guests 1|2] [--limit SECONDS]
                          [--accel tcg|kvm] [--refresh] SCENARIO
        cargo xtask guest [options] --shell
-       cargo xtask guest --list";
+       cargo xtask guest --list
+kernels: 6.1, 6.12 (default), backports, unstable, or a package's version as 6.18.15+deb13";
 
 /// The link of the functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,26 +37,66 @@ impl Link {
 }
 
 /// A Debian kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kernel {
+    /// Debian 12's.
     V6_1,
+    /// Debian 13's.
     V6_12,
+    /// The newest one of Debian 13's backports.
+    Backports,
+    Unstable,
+    /// This version, from any of these.
+    Version(String),
 }
 
 impl Kernel {
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
+            Self::Backports => "backports",
+            Self::Unstable => "unstable",
+            Self::Version(version) => version,
         }
     }
 
-    /// The suite whose kernel it is.
-    pub fn suite(self) -> &'static str {
+    /// The suites that have it.
+    pub fn suites(&self) -> &'static [&'static str] {
         match self {
-            Self::V6_1 => "bookworm",
-            Self::V6_12 => "trixie",
+            Self::V6_1 => &["bookworm"],
+            Self::V6_12 => &["trixie"],
+            Self::Backports => &["trixie", "trixie-backports"],
+            Self::Unstable => &["unstable"],
+            Self::Version(_) => &["bookworm", "trixie", "trixie-backports", "unstable"],
         }
+    }
+
+    /// The package that depends on all its parts.
+    pub fn package(&self) -> String {
+        match self {
+            Self::Version(version) => format!("linux-image-{version}-cloud-amd64"),
+            _ => "linux-image-cloud-amd64".to_owned(),
+        }
+    }
+
+    /// # Errors
+    /// There is no kernel of this name, and it is no version.
+    fn parse(name: &str) -> Result<Self> {
+        let named = [Self::V6_1, Self::V6_12, Self::Backports, Self::Unstable];
+        if let Some(kernel) = named.into_iter().find(|kernel| kernel.name() == name) {
+            return Ok(kernel);
+        }
+        let of_a_version = |byte: u8| byte.is_ascii_alphanumeric() || b".+-~".contains(&byte);
+        // A version of a package has three numbers at least, as in `6.18.15+deb13`.
+        let numbers = name.split('.').filter(|part| part.starts_with(|c: char| c.is_ascii_digit()));
+        if numbers.count() >= 3 && name.bytes().all(of_a_version) {
+            return Ok(Self::Version(name.to_owned()));
+        }
+        Err(format!(
+            "there is no kernel `{name}`; there are 6.1, 6.12, backports, unstable, and the \
+             versions in the names of Debian's packages, as 6.18.15+deb13"
+        ))
     }
 }
 
@@ -128,7 +169,7 @@ impl Options {
                 || rest.next().ok_or_else(|| format!("{argument} needs a value\n{USAGE}"));
             match argument {
                 "--link" => options.link = Some(Link::parse(value()?)?),
-                "--kernel" => options.kernel = kernel(value()?)?,
+                "--kernel" => options.kernel = Kernel::parse(value()?)?,
                 "--guests" => options.guests = Some(guests(value()?)?),
                 "--limit" => options.limit = Some(limit(value()?)?),
                 "--accel" => options.accelerator = accelerator(value()?)?,
@@ -154,13 +195,6 @@ fn set(task: &mut Option<Task>, new: Task) -> Result {
         None => Ok(()),
         Some(_) => Err(format!("name one scenario, or --shell, or --list\n{USAGE}")),
     }
-}
-
-fn kernel(name: &str) -> Result<Kernel> {
-    [Kernel::V6_1, Kernel::V6_12]
-        .into_iter()
-        .find(|kernel| kernel.name() == name)
-        .ok_or_else(|| format!("there is no kernel `{name}`; there are 6.1 and 6.12"))
 }
 
 /// The number of guests in an option or a scenario.
@@ -218,12 +252,23 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_is_a_suites_or_a_version() {
+        let kernel = |text: &str| parse(&format!("probe --kernel {text}")).unwrap().kernel;
+        assert_eq!(kernel("backports").package(), "linux-image-cloud-amd64");
+        assert_eq!(kernel("backports").suites().last(), Some(&"trixie-backports"));
+        let version = kernel("6.18.15+deb13");
+        assert_eq!(version.package(), "linux-image-6.18.15+deb13-cloud-amd64");
+        assert!(version.suites().contains(&"trixie-backports"));
+    }
+
+    #[test]
     fn wrong_command_lines_are_refused() {
         for text in [
             "",
             "--link",
             "--link ethernet probe",
             "--kernel 5.10 probe",
+            "--kernel ../6.12.1 probe",
             "--guests 3 probe",
             "--guests 0 probe",
             "--limit 0 probe",

@@ -19,22 +19,27 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The file that is written last into a folder. It names the packages in it.
 const COMPLETE: &str = "packages";
 
-/// Packages of a suite, and the folder that they are unpacked into.
+/// Packages of Debian, and the folder that they are unpacked into.
 struct Set<'a> {
     folder: &'a str,
-    suite: &'a str,
-    /// Whether the suite's backports are taken where they have a package.
-    backports: bool,
+    /// The suites, the preferred one last.
+    suites: &'a [&'a str],
     packages: &'a [&'a str],
-    /// Whether the packages that these need are unpacked as well.
-    dependencies: bool,
+    dependencies: Dependencies,
+}
+
+/// The packages that are unpacked together with those that are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dependencies {
+    All,
+    /// Those of a kernel: it is one package in older suites, and several in newer ones.
+    Kernel,
 }
 
 /// QEMU, and the programs that take a kernel package apart. vfio-user-pci came with QEMU 10.1.
 const QEMU: Set = Set {
     folder: "qemu",
-    suite: "trixie",
-    backports: true,
+    suites: &["trixie", "trixie-backports"],
     packages: &[
         "qemu-system-x86",
         "qemu-system-common",
@@ -45,7 +50,7 @@ const QEMU: Set = Set {
         "xz-utils",
         "zstd",
     ],
-    dependencies: true,
+    dependencies: Dependencies::All,
 };
 
 /// The programs and libraries of the guest.
@@ -94,8 +99,12 @@ pub fn userland(tests: Tests, packages: Packages) -> Result<Root> {
         names.extend(PYVERBS);
         folder = format!("userland-pyverbs-{suite}");
     }
-    let set =
-        Set { folder: &folder, suite, backports: false, packages: &names, dependencies: true };
+    let set = Set {
+        folder: &folder,
+        suites: &[suite],
+        packages: &names,
+        dependencies: Dependencies::All,
+    };
     unpack(&set, packages)
 }
 
@@ -103,15 +112,13 @@ pub fn userland(tests: Tests, packages: Packages) -> Result<Root> {
 ///
 /// # Errors
 /// As for [`qemu`].
-pub fn kernel(kernel: Kernel, packages: Packages) -> Result<Root> {
+pub fn kernel(kernel: &Kernel, packages: Packages) -> Result<Root> {
     let folder = format!("kernel-{}", kernel.name());
-    let image = "linux-image-cloud-amd64";
     let set = Set {
         folder: &folder,
-        suite: kernel.suite(),
-        backports: false,
-        packages: &[image],
-        dependencies: false,
+        suites: kernel.suites(),
+        packages: &[&kernel.package()],
+        dependencies: Dependencies::Kernel,
     };
     unpack(&set, packages)
 }
@@ -194,13 +201,11 @@ impl Apt {
         for part in ["lists/partial", "archives/partial"] {
             create(&state.join(part))?;
         }
-        let mut sources = format!("deb [signed-by={KEYRING}] {mirror} {} main\n", set.suite);
-        let mut source = format!("{mirror} {}", set.suite);
-        if set.backports {
-            let backports = format!("{}-backports", set.suite);
-            sources += &format!("deb [signed-by={KEYRING}] {mirror} {backports} main\n");
-            source += &format!(" and {backports}");
+        let mut sources = String::new();
+        for suite in set.suites {
+            sources += &format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n");
         }
+        let source = format!("{mirror} {}", set.suites.join(" and "));
         for (file, text) in [("sources.list", sources.as_str()), ("status", "")] {
             let file = state.join(file);
             fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -218,16 +223,15 @@ impl Apt {
             fs::remove_file(&file).map_err(|error| format!("{}: {error}", file.display()))?;
         }
         let mut packages: Vec<String> = set.packages.iter().map(|&name| name.to_owned()).collect();
-        if !set.dependencies {
-            packages = packages.iter().map(|name| self.dependency(name)).collect::<Result<_>>()?;
-        }
-        let mut arguments = vec!["install", "--download-only", "--no-install-recommends"];
-        if !set.dependencies {
-            arguments = vec!["download"];
+        let mut arguments = match set.dependencies {
+            Dependencies::All => vec!["install", "--download-only", "--no-install-recommends"],
+            Dependencies::Kernel => vec!["download"],
+        };
+        if set.dependencies == Dependencies::Kernel {
+            packages = self.parts_of_kernel(packages)?;
         }
         arguments.extend(packages.iter().map(String::as_str));
-        let backports = format!("{}-backports", set.suite);
-        let release = if set.backports { &backports } else { set.suite };
+        let release = set.suites.last().copied().unwrap_or_default();
         self.run("download", &["--target-release", release], &arguments)?;
         let files = files(&archives)?;
         if files.is_empty() {
@@ -236,17 +240,26 @@ impl Apt {
         Ok(files)
     }
 
-    /// The package that a package without content stands for.
-    fn dependency(&self, package: &str) -> Result<String> {
-        let output = self
-            .command("apt-cache")
-            .args(["depends", "--important", package])
-            .output()
-            .map_err(|error| format!("cannot run apt-cache: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        first_dependency(&text)
-            .map(str::to_owned)
-            .ok_or_else(|| format!("{} has no package {package}", self.source))
+    /// These packages of a kernel, and all packages of it that they depend on.
+    fn parts_of_kernel(&self, mut packages: Vec<String>) -> Result<Vec<String>> {
+        let mut done = 0;
+        while let Some(package) = packages.get(done) {
+            let output = self
+                .command("apt-cache")
+                .args(["depends", "--important", package])
+                .output()
+                .map_err(|error| format!("cannot run apt-cache: {error}"))?;
+            if !output.status.success() {
+                return Err(format!("{} has no package {package}", self.source));
+            }
+            for part in parts_of_kernel(&String::from_utf8_lossy(&output.stdout)) {
+                if !packages.iter().any(|package| package == part) {
+                    packages.push(part.to_owned());
+                }
+            }
+            done += 1;
+        }
+        Ok(packages)
     }
 
     fn run(&self, what: &str, options: &[&str], arguments: &[&str]) -> Result {
@@ -292,9 +305,11 @@ impl Apt {
     }
 }
 
-/// The first `Depends:` in what `apt-cache depends` prints.
-fn first_dependency(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| line.trim().strip_prefix("Depends: "))
+/// The packages of a cloud kernel among those that `apt-cache depends` prints.
+fn parts_of_kernel(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "))
+        .filter(|name| name.starts_with("linux-") && name.ends_with("-cloud-amd64"))
 }
 
 /// The packages' files in a folder, sorted.
@@ -400,10 +415,13 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_what_its_meta_package_depends_on() {
-        let text = "linux-image-cloud-amd64\n  Depends: linux-image-6.12.1-cloud-amd64\n";
-        assert_eq!(first_dependency(text), Some("linux-image-6.12.1-cloud-amd64"));
-        assert_eq!(first_dependency("linux-image-cloud-amd64\n"), None);
+    fn parts_of_a_kernel_are_told_from_programs_that_it_needs() {
+        let text = "linux-image-7.3.4+deb13-cloud-amd64\n  PreDepends: linux-base\n \
+                    |Depends: <dracut>\n  Depends: linux-base-7.3.4+deb13-cloud-amd64\n  \
+                    Depends: linux-binary-7.3.4+deb13-cloud-amd64\n  Depends: kmod\n";
+        let expected =
+            ["linux-base-7.3.4+deb13-cloud-amd64", "linux-binary-7.3.4+deb13-cloud-amd64"];
+        assert_eq!(parts_of_kernel(text).collect::<Vec<_>>(), expected);
     }
 
     #[test]
