@@ -10,12 +10,10 @@ use mlx5::devx::{self, CommandTarget as _};
 use mlx5::endpoint::{Endpoint, MrSlice, Receiver};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
-use mlx5::verbs::{
-    CompletionQueue, Context, Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Reset,
-};
+use mlx5::verbs::{CompletionQueue, Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Reset};
 use mlx5::wqe::{Inline, SendMessage};
 use mlx5_model as _;
-use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects, wait_for};
+use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects, open, wait_for};
 use rig::{finish, json_has_shape, mlx5, on_the_model, run, text_has_shape};
 use serde_json::{Value, json};
 
@@ -26,7 +24,7 @@ fn program() {
     if std::env::var_os(PROGRAM).is_none() {
         return;
     }
-    let context = Context::open_first().unwrap();
+    let context = open();
     let pd = ProtectionDomain::new(&context).unwrap();
     let cq = CompletionQueue::new(&context, 128).unwrap();
     let memory = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap();

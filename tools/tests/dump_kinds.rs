@@ -9,11 +9,11 @@ use mlx5::devx::{self, CommandTarget};
 use mlx5::ib::{Dct, Rc, Ud, XrcSend};
 use mlx5::ring::CqReader;
 use mlx5::verbs::{
-    CompletionQueue, Context, DctRtrAttributes, Pages, ProtectionDomain, QueuePair,
-    QueuePairBuilder, SharedReceiveQueue, XrcDomain,
+    CompletionQueue, DctRtrAttributes, Pages, ProtectionDomain, QueuePair, QueuePairBuilder,
+    SharedReceiveQueue, XrcDomain,
 };
 use mlx5_model as _;
-use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects};
+use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects, open};
 use rig::{finish, mlx5, run};
 use serde_json::{Map, Value, json};
 
@@ -24,7 +24,7 @@ fn program() {
     if std::env::var_os(PROGRAM).is_none() {
         return;
     }
-    let context = Context::open_first().unwrap();
+    let context = open();
     let commands = context.devx() == mlx5::verbs::Devx::Open;
     let pd = ProtectionDomain::new(&context).unwrap();
     let made = |entries| CompletionQueue::new(&context, entries).unwrap();

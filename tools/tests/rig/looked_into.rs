@@ -1,8 +1,11 @@
 //! Programs that `mlx5 dump` examines.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use mlx5::ib::Ud;
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePairBuilder};
 use serde_json::Value;
 
 /// Set for the test that is the program, where it is to be one.
@@ -61,6 +64,23 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The program's device. No queue pair on it has the number of an object of another kind, which the
+/// command would show as both.
+///
+/// Numbers of queue pairs begin with a part that a process draws at random, and those of other kinds
+/// are small. A process that drew a small one begins anew.
+pub fn open() -> Context {
+    let context = Context::open_first().unwrap();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 16).unwrap();
+    let drawn = QueuePairBuilder::<Ud>::new(&pd, &cq).build().unwrap();
+    if drawn.number() > 0xffff {
+        return context;
+    }
+    let mut anew = Command::new(std::env::current_exe().unwrap());
+    panic!("{}", anew.args(std::env::args_os().skip(1)).exec());
 }
 
 /// The rest of the next line that begins so.
