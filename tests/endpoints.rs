@@ -44,8 +44,13 @@ impl World {
         for id in 0..RECEIVES {
             receiver.post(id, slice(&rig.pd)).unwrap();
         }
+        // With another reader, the receives come back.
+        let other = CqReader::new(&client_cq).unwrap();
+        let refused = Endpoints::<Rc>::with_receiver(other, receiver).unwrap_err();
+        assert!(matches!(refused.error, Error::Queue(QueueError::CqMismatch)), "{refused}");
+        let (other, receiver) = refused.arguments;
         let server = Endpoints::with_receiver(completions, receiver).unwrap();
-        let clients = Endpoints::new(CqReader::new(&client_cq).unwrap());
+        let clients = Endpoints::new(other);
         let mut world = Self { server, clients, keys: vec![], srq, cq, client_cq, rig };
         for _ in 0..connections {
             let keys = world.connect();
@@ -495,8 +500,11 @@ fn queue_pairs_of_another_device_are_refused() {
     assert!(matches!(refused, Error::Queue(QueueError::CqMismatch)), "{refused}");
     let (_, client): (_, QueuePair<Rc, Rts>) = elsewhere.rig.connect(server, client);
     let refused = world.server.insert(client, SendConfig::default()).unwrap_err();
-    assert!(matches!(refused, Error::Queue(QueueError::CqMismatch)), "{refused}");
+    assert!(matches!(refused.error, Error::Queue(QueueError::CqMismatch)), "{refused}");
     assert_eq!((world.server.len(), world.clients.len()), (1, 1));
+    // It comes back, and is of use where it belongs.
+    let mut clients = elsewhere.clients;
+    clients.insert(refused.arguments, SendConfig::default()).unwrap();
     world.talk(&[0]);
 }
 

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 
 use mlx5::Error;
 use mlx5::endpoint::{
-    Buffers, Endpoint, EndpointError, MrSlice, NotBuilt, NotClosed, Outcome, PreparedEndpoint,
-    Receiver, Returned,
+    Buffers, CallFailed, Endpoint, EndpointError, MrSlice, Outcome, PreparedEndpoint, Receiver,
+    Returned,
 };
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue};
@@ -51,14 +51,15 @@ impl Pair {
         let (receiver, config) = (receiver.unwrap(), SendConfig::default());
         let peer = Endpoint::new(peer, peer_receiver, peer_completions, config).unwrap();
         let channel = match receives {
-            None => Endpoint::new(qp, receiver, completions, config),
+            None => Endpoint::new(qp, receiver, completions, config).unwrap(),
             Some(receives) => {
                 Endpoint::with_receive_completions(qp, receiver, completions, receives, config)
+                    .unwrap()
             }
         };
         let target = MrSlice::new(rig.memory(4096));
         let remote = target.remote();
-        Self { channel: channel.unwrap(), remote, target, peer, rig }
+        Self { channel, remote, target, peer, rig }
     }
 
     fn slice(&self, length: usize) -> MrSlice {
@@ -554,7 +555,8 @@ fn receives_come_back_if_a_transition_fails() {
     let failed = qp.rtr(&wrong).unwrap_err();
     // The receiver of another queue pair comes back whole.
     let (other, other_receiver, other_rest, _other_reader) = receives_before_connecting(&rig);
-    let NotClosed { error, queue_pair, receiver } = receiver.close(other).unwrap_err();
+    let CallFailed { error, arguments: (queue_pair, receiver) } =
+        receiver.close(other).unwrap_err();
     assert!(matches!(error, Error::Queue(QueueError::QpMismatch)), "{error}");
     let closed = other_receiver.close(queue_pair).unwrap();
     joins(other_rest, closed.receives);
@@ -577,11 +579,12 @@ fn receives_come_back_if_no_endpoint_is_built() {
     let failed = Endpoint::new(qp, receiver, foreign, SendConfig::default()).unwrap_err();
     assert!(matches!(failed.error, Error::Queue(QueueError::CqMismatch)), "{failed}");
     // The CQ has not as many slots as the send queue is to reserve.
-    let NotBuilt { queue_pair, receiver, completions: foreign, .. } = failed;
+    let CallFailed { arguments: (queue_pair, receiver, foreign), .. } = failed;
     let many = SendConfig { requests: 64, ..SendConfig::default() };
     let failed = Endpoint::new(queue_pair, receiver, reader, many).unwrap_err();
     assert!(matches!(failed.error, Error::Queue(QueueError::CqFull { .. })), "{failed}");
-    let closed = failed.receiver.close(failed.queue_pair).unwrap();
+    let (queue_pair, receiver, _reader) = failed.arguments;
+    let closed = receiver.close(queue_pair).unwrap();
     joins(rest, closed.receives);
-    drop((foreign, failed.completions));
+    drop(foreign);
 }

@@ -9,7 +9,7 @@ use super::members::{ConnectionKey, Member, Members, Stage};
 use super::pair::{Core, Reclaimed};
 use super::receiver::ReceiveHalf;
 use super::{
-    Buffers, EndpointBatch, EndpointError, Outcome, Owned, Receiver, Refused, Returned,
+    Buffers, CallFailed, EndpointBatch, EndpointError, Outcome, Owned, Receiver, Refused, Returned,
     SharedReceiver,
 };
 use crate::cqe::{Completion, QueueKind};
@@ -120,16 +120,17 @@ impl<T: Transport> Endpoints<T> {
     /// Creates endpoints whose connections take receives from a shared receive queue.
     ///
     /// # Errors
-    /// [`QueueError::CqMismatch`] if the receiver was made with another reader. Both arguments are
-    /// dropped then.
+    /// [`CallFailed`], which returns the arguments, with [`QueueError::CqMismatch`] if the receiver
+    /// was made with another reader.
     pub fn with_receiver(
         completions: CqReader,
         receiver: SharedReceiver,
-    ) -> crate::error::Result<Self> {
-        let SharedReceiver { queue, loans } = receiver;
-        if !queue.has_slots_on(completions.id()) {
-            return Err(QueueError::CqMismatch.into());
+    ) -> Result<Self, CallFailed<(CqReader, SharedReceiver)>> {
+        if !receiver.queue.has_slots_on(completions.id()) {
+            let error = QueueError::CqMismatch.into();
+            return Err(CallFailed { error, arguments: (completions, receiver) });
         }
+        let SharedReceiver { queue, loans } = receiver;
         Ok(Self { members: Members::new(Some((queue, loans))), completions, holding: None })
     }
 
@@ -186,19 +187,19 @@ impl<T: Transport> Endpoints<T> {
     /// attached only sends.
     ///
     /// # Errors
-    /// The errors of [`SendQueue::new`]. The queue pair is dropped then; if it was attached, it
-    /// stays so.
+    /// [`CallFailed`], which returns the queue pair, with the errors of [`SendQueue::new`]. If it
+    /// was attached, it stays so.
     pub fn insert(
         &mut self,
         qp: QueuePair<T, Rts>,
         config: SendConfig,
-    ) -> crate::error::Result<ConnectionKey> {
+    ) -> Result<ConnectionKey, CallFailed<QueuePair<T, Rts>>> {
         let config = SendConfig { register: RegisterUse::Shared, ..config };
         let qpn = qp.number();
         // The send queue completes on the CQ here, so the queue pair is of the same device as the
         // attached ones: one that has its number is the same.
         let core = Core::new(qp, None, &mut self.completions, config);
-        let mut core = core.map_err(|(error, ..)| error)?;
+        let mut core = core.map_err(|(error, qp, _)| CallFailed { error, arguments: qp })?;
         let Some(key) = self.members.key_of(qpn) else {
             let member = Member { qpn, shares: false, stage: Stage::Connected(core) };
             return Ok(self.members.insert(member));

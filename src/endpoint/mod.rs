@@ -29,12 +29,18 @@
 //! `RdmaWrite::new(slice, remote)`, `RdmaRead::new(vec![first, second], remote)`,
 //! `SendMessage::new(Inline(b"x"))`.
 
+#![allow(
+    clippy::result_large_err,
+    clippy::type_complexity,
+    reason = "an error returns the arguments of the call"
+)]
+
 mod batch;
 mod buffers;
+mod call_failed;
 mod endpoints;
 mod flight;
 mod members;
-mod not_built;
 mod operation;
 mod outcome;
 mod pair;
@@ -47,9 +53,9 @@ mod striding;
 
 pub use batch::EndpointBatch;
 pub use buffers::Buffers;
+pub use call_failed::CallFailed;
 pub use endpoints::{Endpoints, Removed};
 pub use members::ConnectionKey;
-pub use not_built::{NotBuilt, NotClosed};
 pub use operation::Owned;
 pub use outcome::{EndpointError, Outcome, Refused, Returned};
 pub use pair::SendHalf;

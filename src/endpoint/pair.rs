@@ -72,7 +72,6 @@ pub(super) struct Reclaimed<T: Transport> {
 impl<T: Transport, R> Core<T, R, SendQueue<T>> {
     /// Takes over the send queue of a connected queue pair. On an error, returns the queue pair and
     /// `receive`, too.
-    #[allow(clippy::result_large_err, reason = "what the caller gave")]
     pub(super) fn new(
         qp: QueuePair<T, Rts>,
         receive: R,

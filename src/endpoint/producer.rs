@@ -240,7 +240,6 @@ impl<T: Transport, R: ReceiveHalf> SharedEndpoint<T, R> {
     ///
     /// # Errors
     /// The endpoint itself, if a producer still exists.
-    #[allow(clippy::result_large_err, reason = "the endpoint itself")]
     pub fn unshare(self) -> Result<Endpoint<T, R>, Self> {
         let (core, readers) = self.into_parts();
         let Core { qp, send, receive, flight, retired } = core;

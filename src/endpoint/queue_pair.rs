@@ -6,8 +6,8 @@ use core::mem::MaybeUninit;
 use super::pair::{Core, Reclaimed, SendHalf};
 use super::receiver::ReceiveHalf;
 use super::{
-    Buffers, EndpointBatch, EndpointError, NoReceiver, NotBuilt, Outcome, Owned, Receiver, Refused,
-    Returned,
+    Buffers, CallFailed, EndpointBatch, EndpointError, NoReceiver, Outcome, Owned, Receiver,
+    Refused, Returned,
 };
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
 use crate::error::QueueError;
@@ -131,59 +131,59 @@ impl<T: Transport> Endpoint<T> {
     /// peer sends.
     ///
     /// # Errors
-    /// [`NotBuilt`], which returns queue pair, receiver and reader, with the errors of
-    /// [`SendQueue::new`]. `QpMismatch` or `CqMismatch` ([`QueueError`](crate::ring::QueueError)) if
-    /// the receiver is of another queue pair, or completes on another CQ.
-    #[allow(clippy::result_large_err, reason = "all that the endpoint was to be built of")]
+    /// [`CallFailed`], which returns the arguments, with the errors of [`SendQueue::new`].
+    /// `QpMismatch` or `CqMismatch` ([`QueueError`](crate::ring::QueueError)) if the receiver is of
+    /// another queue pair, or completes on another CQ.
     pub fn new(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
-        completions: CqReader,
+        mut completions: CqReader,
         config: SendConfig,
-    ) -> Result<Self, NotBuilt<T>> {
-        Self::build(qp, receiver, completions, None, config)
+    ) -> Result<Self, CallFailed<(QueuePair<T, Rts>, Receiver, CqReader)>> {
+        let built = match receiver.check(&qp, &completions) {
+            Ok(()) => Core::new(qp, receiver, &mut completions, config),
+            Err(error) => Err((error.into(), qp, receiver)),
+        };
+        match built {
+            Ok(core) => Ok(Self::of(core, completions, None)),
+            Err((error, qp, receiver)) => {
+                Err(CallFailed { error, arguments: (qp, receiver, completions) })
+            }
+        }
     }
 
     /// Creates an endpoint whose receives complete on another CQ, `receive_completions`.
     ///
     /// # Errors
-    /// [`NotBuilt`], which returns queue pair, receiver and readers, with the errors of
-    /// [`SendQueue::new`]. `QpMismatch` or `CqMismatch` ([`QueueError`](crate::ring::QueueError)) if
-    /// the receiver is of another queue pair, or completes on another CQ.
-    #[allow(clippy::result_large_err, reason = "all that the endpoint was to be built of")]
+    /// As for [`new`](Self::new).
     pub fn with_receive_completions(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
-        completions: CqReader,
+        mut completions: CqReader,
         receive_completions: CqReader,
         config: SendConfig,
-    ) -> Result<Self, NotBuilt<T>> {
-        Self::build(qp, receiver, completions, Some(receive_completions), config)
-    }
-
-    #[allow(clippy::result_large_err, reason = "all that the endpoint was to be built of")]
-    fn build(
-        qp: QueuePair<T, Rts>,
-        receiver: Receiver,
-        mut completions: CqReader,
-        receive_completions: Option<CqReader>,
-        config: SendConfig,
-    ) -> Result<Self, NotBuilt<T>> {
-        let built = match receiver.check(&qp, receive_completions.as_ref().unwrap_or(&completions))
-        {
+    ) -> Result<Self, CallFailed<(QueuePair<T, Rts>, Receiver, CqReader, CqReader)>> {
+        let built = match receiver.check(&qp, &receive_completions) {
             Ok(()) => Core::new(qp, receiver, &mut completions, config),
             Err(error) => Err((error.into(), qp, receiver)),
         };
         match built {
-            Ok(core) => {
-                // A poll that finds no CQE in the first CQ must look at the other.
-                completions.watch(receive_completions.is_some());
-                Ok(Self { core, completions, receive_completions })
-            }
-            Err((error, queue_pair, receiver)) => {
-                Err(NotBuilt { error, queue_pair, receiver, completions, receive_completions })
-            }
+            Ok(core) => Ok(Self::of(core, completions, Some(receive_completions))),
+            Err((error, qp, receiver)) => Err(CallFailed {
+                error,
+                arguments: (qp, receiver, completions, receive_completions),
+            }),
         }
+    }
+
+    fn of(
+        core: Core<T, Receiver, SendQueue<T>>,
+        mut completions: CqReader,
+        receive_completions: Option<CqReader>,
+    ) -> Self {
+        // A poll that finds no CQE in the first CQ must look at the other.
+        completions.watch(receive_completions.is_some());
+        Self { core, completions, receive_completions }
     }
 }
 
@@ -197,15 +197,16 @@ impl<T: Transport> SendEndpoint<T> {
     /// Receives of a queue pair that has a receive queue are not reported.
     ///
     /// # Errors
-    /// The errors of [`SendQueue::new`]. All arguments are dropped then.
+    /// [`CallFailed`], which returns the arguments, with the errors of [`SendQueue::new`].
     pub fn sender(
         qp: QueuePair<T, Rts>,
         mut completions: CqReader,
         config: SendConfig,
-    ) -> crate::error::Result<Self> {
-        let core = Core::new(qp, NoReceiver::default(), &mut completions, config);
-        let core = core.map_err(|(error, ..)| error)?;
-        Ok(Self { core, completions, receive_completions: None })
+    ) -> Result<Self, CallFailed<(QueuePair<T, Rts>, CqReader)>> {
+        match Core::new(qp, NoReceiver::default(), &mut completions, config) {
+            Ok(core) => Ok(Self { core, completions, receive_completions: None }),
+            Err((error, qp, _)) => Err(CallFailed { error, arguments: (qp, completions) }),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use core::hint::black_box;
 
 use super::flight::{Flight, InFlight, Outstanding};
-use super::{Buffers, NotClosed, Owned, Refused};
+use super::{Buffers, CallFailed, Owned, Refused};
 use crate::error::QueueError;
 use crate::ib::{INTERNAL, Internal, Rc, Transport};
 use crate::ring::source::ObjectId;
@@ -165,23 +165,22 @@ impl Receiver {
     /// ```
     ///
     /// # Errors
-    /// [`NotClosed`] with [`QueueError::QpMismatch`], and the receiver, if it is of another queue
+    /// [`CallFailed`] with [`QueueError::QpMismatch`], and the receiver, if it is of another queue
     /// pair; with [`Error::Call`](crate::Error::Call) if the reset fails.
-    #[allow(clippy::result_large_err, reason = "the queue pair and the receiver themselves")]
     pub fn close<T: Transport, S: State>(
         self,
         qp: QueuePair<T, S>,
-    ) -> Result<ClosedReceiver<T>, NotClosed<T, S>> {
+    ) -> Result<ClosedReceiver<T>, CallFailed<(QueuePair<T, S>, Option<Self>)>> {
         if !self.is_of(&qp) {
             let error = QueueError::QpMismatch.into();
-            return Err(NotClosed { error, queue_pair: qp, receiver: Some(self) });
+            return Err(CallFailed { error, arguments: (qp, Some(self)) });
         }
         // Its claim prevents the reset.
         let receives = self.give_up(INTERNAL);
         match qp.reset() {
             Ok(qp) => Ok(ClosedReceiver { qp, receives: receives.after_reset() }),
             Err(TransitionError { queue_pair, error }) => {
-                Err(NotClosed { error, queue_pair, receiver: None })
+                Err(CallFailed { error, arguments: (queue_pair, None) })
             }
         }
     }
