@@ -76,7 +76,7 @@ fn a_value_that_is_not_known_offers_nothing_and_says_why() {
     }
 }
 
-/// Takes CAP_NET_RAW from this thread, whoever runs it.
+/// Takes CAP_NET_RAW from this thread, also from one of root.
 fn drop_net_raw() {
     const CAP_NET_RAW: u32 = 13;
     let header = [0x2008_0522u32, 0];

@@ -54,7 +54,7 @@ pub struct EventChannel {
 }
 
 struct Inner {
-    /// What programs wait on.
+    /// The descriptor that programs wait on.
     readiness: Readiness,
     channel: RawChannel,
     omits: bool,
@@ -342,7 +342,7 @@ impl EventChannel {
             return Ok(Some(event));
         }
         // A subscription made after an event, or one that holds one unread event at most, reads
-        // fewer events than others. It has missed none of those that others have read before this
+        // fewer events than others. It has missed no event that others have read before this
         // channel is empty.
         let missed: Vec<(usize, u32)> = (0..)
             .zip(&*self.subscriptions())

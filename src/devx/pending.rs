@@ -51,7 +51,7 @@ const CALL: &str = "mlx5dv_devx_obj_query_async";
 /// ```
 #[doc(alias("mlx5dv_devx_cmd_comp", "mlx5dv_devx_destroy_cmd_comp"))]
 pub struct AsyncCommands {
-    /// What programs wait on.
+    /// The descriptor that programs wait on.
     readiness: Readiness,
     channel: RawChannel,
     /// The queries without an answer. The kernel only has their keys.

@@ -34,7 +34,7 @@ use crate::error::Error;
 pub struct CallFailed<A> {
     /// Why.
     pub error: Error,
-    /// What the call was given. The call says what it changed.
+    /// The arguments. The documentation of the call says whether it changed them.
     pub arguments: A,
 }
 

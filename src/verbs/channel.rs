@@ -51,7 +51,7 @@ pub struct CompletionChannel {
 }
 
 struct ChannelInner {
-    /// What programs wait on.
+    /// The descriptor that programs wait on.
     readiness: Readiness,
     channel: RawChannel,
     context: Context,

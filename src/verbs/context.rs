@@ -45,7 +45,7 @@ pub struct Context {
 }
 
 pub(crate) struct ContextInner {
-    /// What programs wait on for asynchronous events.
+    /// The descriptor that programs wait on for asynchronous events.
     pub(super) readiness: Readiness,
     context: Opened,
     devx: Devx,

@@ -98,7 +98,7 @@ pub const GATE: &[Check] = &[
     Check::call("features", test::check_features, &[]),
 ];
 
-/// The checks of the deep tier, those that have found most first, in the order in which they are
+/// The checks of the deep tier, the ones that have found most first, in the order in which they are
 /// started.
 pub const DEEP: &[Check] = &[
     Check::tests(
@@ -161,7 +161,7 @@ pub const DEEP: &[Check] = &[
         release::check,
         &[BUILD, DRIVER, MODEL, TOOLS, &["README.md", "CHANGELOG.md", "xtask/src/release.rs"]],
     ),
-    // The last of those that build where the tests do: with it, all libraries are others.
+    // The last of the checks that build where the tests do: with it, all libraries are others.
     Check::call("cm", test::check_cm, &[BUILD, DRIVER, MODEL, TESTS, TOOLS]),
 ];
 

@@ -174,7 +174,7 @@ fn finish(file: &Path, items: &[Item]) -> Result {
 }
 
 /// Prints a line for each check, one for all rounds of the soak, and what is left. Returns the names
-/// of those that have not passed.
+/// of the checks that have not passed.
 fn table(results: &Results, items: &[Item]) -> Vec<String> {
     println!("\ncargo xtask ci --deep:");
     let line = |word: &str, seconds: u64, name: &str, commit: &str| {

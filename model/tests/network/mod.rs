@@ -32,7 +32,7 @@ fn content(number: usize) -> Vec<u8> {
     words.flat_map(u32::to_ne_bytes).collect()
 }
 
-/// Sends numbered messages to another process, and checks those that it gets.
+/// Sends numbered messages to another process, and checks the messages that arrive.
 pub fn talker() -> i32 {
     let device = Device::open(0);
     let mut index = 1;

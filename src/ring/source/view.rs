@@ -211,7 +211,7 @@ pub struct SharedView {
     pub(crate) cyclic: bool,
     /// How CQEs name it if it is of an XRC domain; this crate's id of its list if it matches tags.
     pub(crate) index: Option<UserIndex>,
-    /// Who chose that index.
+    /// The chooser of that index: this crate or the program.
     pub(crate) origin: ReceiveIndex,
     /// The CQ of its receives, if it has one itself and its queue pairs do not determine it.
     pub(crate) cq: Option<CqObject>,

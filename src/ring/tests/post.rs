@@ -311,7 +311,7 @@ fn each_refusal_has_its_error_and_changes_nothing() {
     assert!(sq.buffer.read() == before && sq.page.read() == page);
 }
 
-/// What completes in a CQ when a queue pair fails is a CQE for each WQE, signaled or not. So no way
+/// A queue pair that fails completes each WQE by a CQE, signaled or not. So no way
 /// of posting has more WQEs outstanding than CQ slots, whatever the number of their blocks.
 #[test]
 fn no_way_of_posting_exceeds_the_cq_slots() {

@@ -172,8 +172,8 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// [`Error::QueueInUse`] once the direct path has read the queue, or while another thread
-    /// resizes or arms it; [`Error::Attribute`] out of the device's range; [`Error::Call`], for example if the queue holds more completions than
-    /// that.
+    /// resizes or arms it. [`Error::Attribute`] out of the device's range. [`Error::Call`], for
+    /// example if the queue holds more completions than that.
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&self, entries: u32) -> Result<()> {
         let limit = self.context().attributes()?.max_cqe;

@@ -28,7 +28,7 @@ struct Set<'a> {
     dependencies: Dependencies,
 }
 
-/// The packages that are unpacked together with those that are named.
+/// The packages that are unpacked besides the named ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dependencies {
     All,
@@ -305,7 +305,7 @@ impl Apt {
     }
 }
 
-/// The packages of a cloud kernel among those that `apt-cache depends` prints.
+/// The packages of a cloud kernel that `apt-cache depends` prints.
 fn parts_of_kernel(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter_map(|line| line.trim().strip_prefix("Depends: "))

@@ -157,7 +157,7 @@ fn payload_and_padding_are_whole_words() {
     let route = Route::Ethernet { source: [2; 6], destination: [2; 6], global, port: 0xc000 };
     let header = Header::new(route, Opcode::SendOnly, 0xffff, 0x1200, 1);
     let Ok(frame) = header.frame(8, |_| Ok::<_, std::convert::Infallible>(()));
-    /// Where the lengths of IPv6 and UDP are.
+    /// The offsets of the lengths of IPv6 and UDP.
     const LENGTHS: [usize; 2] = [14 + 4, 14 + 40 + 4];
     for (cut, decodes) in [(0, true), (1, false), (2, false), (3, false), (4, true)] {
         let mut bytes = frame.0.clone();

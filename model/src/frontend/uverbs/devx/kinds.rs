@@ -21,7 +21,7 @@ use mlx5_sys::ifc::{
 
 use super::QP_CHANGES;
 
-/// Where the number of a new object comes from.
+/// The source of a new object's number.
 #[derive(Clone, Copy)]
 pub(in super::super) enum Number {
     /// The device chooses it, and returns it in this field of the reply.
@@ -42,7 +42,7 @@ impl Kind {
 
     /// Returns the command that destroys an object, which `command` has created.
     pub fn destroying(&self, command: &[u8], number: u64) -> Vec<u8> {
-        /// Bytes of most such commands, and of those that name more than a number.
+        /// Bytes of most such commands, and of commands with more than a number.
         const SHORT: usize = 0x10;
         const LONG: usize = 0x40;
         let mut destroying = vec![0; if self.repeated.is_empty() { SHORT } else { LONG }];
@@ -59,7 +59,7 @@ impl Kind {
 pub(in super::super) struct Kind {
     /// The command that makes one.
     pub create: u16,
-    /// Where its number comes from.
+    /// The source of its number.
     pub number: Number,
     /// The command that destroys it.
     pub destroy: u16,
