@@ -93,7 +93,7 @@ pub fn gate(arguments: &[String]) -> Result<Vec<Executable>> {
 }
 
 /// Test executables that draw random cases. The gate runs them with [`FEW`], the deep tier with all.
-pub const RANDOM: &[&str] = &["model/mlx5_model"];
+pub const RANDOM: &[&str] = &["model/mlx5_model", "diag/decode"];
 
 /// Variables for fewer random cases.
 const FEW: &[(&str, &str)] = &[("MLX5_SEEDS", "100")];
