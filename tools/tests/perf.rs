@@ -356,7 +356,7 @@ fn what_cannot_be_is_refused_with_the_cause_and_the_cure() {
     refused(
         &with(&["-s", "64K", "-I", "64K"]),
         3,
-        &["--inline", "65536 bytes", "less inline data"],
+        &["--inline", "65536 bytes", "max_inline_data is 65536", "carries up to"],
     );
     refused(&["bw", "--loopback", "-t", "32768"], 3, &["--depth 32768", "fewer requests"]);
     refused(&with(&["-c", "ud", "-s", "8K"]), 3, &["one packet", "4096"]);
