@@ -232,6 +232,152 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// A text without what stands between angle brackets.
+fn without_generics(text: &str) -> String {
+    let mut depth = 0;
+    let text = text.replace("->", "");
+    let kept = text.chars().filter(|character| {
+        depth += i32::from(*character == '<');
+        let keeps = depth == 0;
+        depth -= i32::from(*character == '>');
+        keeps
+    });
+    kept.collect()
+}
+
+/// The words that may be identifiers.
+fn identifiers(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|character: char| !character.is_alphanumeric() && character != '_')
+        .filter(|word| !word.is_empty())
+}
+
+/// Code without comments, of the `.rs` files below a folder.
+fn code_below(folder: &Path, files: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            code_below(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            files.push(code.collect::<Vec<_>>().join("\n"));
+        }
+    }
+}
+
+/// The names that pages may use: those of the public API of `mlx5`, and those of other code.
+struct Known {
+    /// `docs/api/mlx5.txt` without generics, and its words.
+    api: String,
+    api_words: BTreeSet<String>,
+    /// The words of each file.
+    files: Vec<BTreeSet<String>>,
+}
+
+impl Known {
+    fn new(folders: &[&str]) -> Known {
+        let mut code = vec![];
+        folders.iter().for_each(|folder| code_below(&root().join(folder), &mut code));
+        let words = |text: &str| identifiers(text).map(str::to_owned).collect();
+        let api: Vec<_> = read("docs/api/mlx5.txt").lines().map(without_generics).collect();
+        let api = api.join("\n") + "\n";
+        Known { api_words: words(&api), api, files: code.iter().map(|text| words(text)).collect() }
+    }
+
+    /// Whether a type of that name has the item, if one is given.
+    fn has(&self, name: &str, item: Option<&str>) -> bool {
+        let in_code = |file: &BTreeSet<String>| {
+            file.contains(name) && item.is_none_or(|item| file.contains(item))
+        };
+        let in_api = || match item {
+            None => self.api_words.contains(name),
+            Some(item) => {
+                self.api.match_indices(&format!("::{name}::{item}")).any(|(at, found)| {
+                    !self.api[at + found.len()..]
+                        .starts_with(|c: char| c.is_alphanumeric() || c == '_')
+                })
+            }
+        };
+        in_api() || self.files.iter().any(in_code)
+    }
+}
+
+/// Types of other crates and of std in prose, and the heading of a changelog.
+const NOT_OURS: [&str; 3] = ["AsyncFd", "Mutex", "Unreleased"];
+/// Items of sideway's types, whose names this crate has too.
+const OF_SIDEWAY: [&str; 2] = ["CompletionQueue::cq", "QueuePair::qp"];
+
+/// The types in code spans of the prose, each with the item behind it: `devx::Rq::builder()` names
+/// the type `Rq` and its item `builder`.
+fn types_in_prose(page: &str) -> Vec<(String, Option<String>)> {
+    let is_type = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_uppercase())
+            && word.contains(|c: char| c.is_ascii_lowercase())
+            && !word.contains('_')
+    };
+    let mut found = vec![];
+    for span in prose(page).flat_map(|line| line.split('`').skip(1).step_by(2)) {
+        let span = without_generics(span);
+        let (path, arguments) = span.split_once('(').unwrap_or((&span, ")"));
+        let parts: Vec<&str> = path.split("::").collect();
+        if !arguments.ends_with(')') {
+            continue;
+        }
+        if !parts.iter().all(|part| identifiers(part).eq([*part])) || OF_SIDEWAY.contains(&path) {
+            continue;
+        }
+        for (at, part) in parts.iter().enumerate().filter(|(_, part)| is_type(part)) {
+            found.push(((*part).to_owned(), parts.get(at + 1).map(|item| (*item).to_owned())));
+        }
+    }
+    found.retain(|(name, _)| !NOT_OURS.contains(&name.as_str()));
+    found
+}
+
+#[test]
+fn types_that_pages_name_exist() {
+    let public = ["mlx5-sys/src", "diag/src", "model/src", "src/devx/unproven", "src/wqe/unproven"];
+    let public = Known::new(&public);
+    // Two pages describe the code behind the public API as well.
+    let private = Known::new(&["src"]);
+    let (mut checked, mut missing) = (0, vec![]);
+    let mut pages = files("docs", ".md");
+    pages.push("README.md".to_owned());
+    for page in pages {
+        let describes_private = ["docs/architecture.md", "docs/ordering.md"].contains(&&*page);
+        for (name, item) in types_in_prose(&read(&page)) {
+            checked += 1;
+            let has = |known: &Known| known.has(&name, item.as_deref());
+            if !has(&public) && !(describes_private && has(&private)) {
+                let item = item.map_or(String::new(), |item| format!("::{item}"));
+                missing.push(format!("{page}: `{name}{item}`"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(checked > 300, "only {checked} types were found");
+    // The names that a page got wrong are found.
+    assert!(!public.has("DevxEvent", Some("syndrome_of_cq")) && !public.has("NoSuchType", None));
+    assert!(!public.has("Event", Some("cq_syndrome")));
+}
+
+#[test]
+fn the_table_of_devx_objects_names_types_of_that_module() {
+    let (page, api) = (read("docs/devx.md"), read("docs/api/mlx5.txt"));
+    let rows = page.lines().skip_while(|line| !line.starts_with("| type | commands: ")).skip(2);
+    let mut checked = 0;
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        let name = row.split('`').nth(1).unwrap();
+        let declared = ["(", "\n", "<"].iter().any(|end| {
+            let declares = |kind| api.contains(&format!("pub {kind} mlx5::devx::{name}{end}"));
+            declares("struct") || declares("enum")
+        });
+        assert!(declared || name.starts_with("unproven::"), "{row}");
+        checked += 1;
+    }
+    assert!(checked >= 10, "only {checked} rows were found");
+}
+
 /// Targets of links and pictures.
 fn links(text: &str) -> Vec<String> {
     let mut found = vec![];
