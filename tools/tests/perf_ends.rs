@@ -65,6 +65,32 @@ fn ctrl_c_measures_no_further_size() {
 }
 
 #[test]
+fn two_signals_at_once_are_one_ctrl_c() {
+    let child = started(&["-w", "0", "-D", "60s"]);
+    let pid = child.id() as libc::pid_t;
+    // The stopped process takes both signals as soon as it goes on: one is the process's, and one is
+    // its first thread's, so that they are not merged.
+    let send = |signal| {
+        // SAFETY: the call passes integers. The child is not waited for yet, so the number is its
+        // own.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    };
+    send(libc::SIGSTOP);
+    let mut status = 0;
+    // SAFETY: the kernel writes to `status`. A stopped child stays to be waited for.
+    let stopped = unsafe { libc::waitpid(pid, &mut status, libc::WUNTRACED) };
+    assert!(stopped == pid && libc::WIFSTOPPED(status), "{status:#x}");
+    send(libc::SIGINT);
+    // SAFETY: the call passes integers. The first thread of a process has its number.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, libc::SIGINT) };
+    assert_eq!(sent, 0);
+    send(libc::SIGCONT);
+    let printed = Printed::from(child.wait_with_output().unwrap());
+    assert_eq!(printed.status, Some(130), "{}", printed.err);
+    assert_eq!(printed.report()["interrupted"], true);
+}
+
+#[test]
 fn a_second_ctrl_c_ends_a_measurement_that_does_not_end() {
     use std::os::unix::process::ExitStatusExt as _;
     // The pause is not interrupted.
