@@ -9,6 +9,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use mlx5_tools::perf::result::Run;
+use mlx5_tools::perf::result::distribution::Percentile;
 use perf_sample::{PERCENTILES, sweep, times};
 use rig::folder::Folder;
 use rig::{json_has_shape, run, text_has_shape};
@@ -107,6 +108,29 @@ fn all_forms_have_the_percentiles_that_follow_from_the_raw_times() {
         }
     }
     assert!(lines.next().is_none() && intervals.next().is_none());
+}
+
+#[test]
+fn a_percentile_of_too_few_samples_is_not_shown() {
+    let folder = Folder::new("few");
+    let mut measured = sweep(&[64]);
+    for point in &mut measured.points {
+        let latency = point.latency.as_mut().unwrap();
+        let ns = latency.max_ns;
+        latency.percentiles.push(Percentile { percent: 99.999, ns });
+    }
+    let file = kept(&folder, &measured);
+    let csv = run(&["perf", "show", &file, "--csv", "-"], 0).out;
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    let of = |name| names.iter().position(|cell| *cell == name).unwrap();
+    for line in lines {
+        assert_eq!(line[of("p99.999_ns")], "", "{csv}");
+        assert_ne!(line[of("p99.9_ns")], "", "{csv}");
+    }
+    let table = run(&["perf", "show", &file], 0).out;
+    let shown = table.split_whitespace().filter(|word| *word == "–").count();
+    assert_eq!(shown, measured.points.len(), "{table}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub fn figure(out: &mut Markup, curves: &[Curve<'_>]) {
         .map(|curve| {
             let of = |percent| time(curve.percentile(percent));
             format!(
-                "{}: {} messages between {} and {}, half of them within {}",
+                "{}: {} samples between {} and {}, half of them within {}",
                 curve.name,
                 curve.latency.count,
                 of(0.0),
@@ -30,9 +30,10 @@ pub fn figure(out: &mut Markup, curves: &[Curve<'_>]) {
     let caption = Caption {
         id: "histogram",
         title: "How often",
-        text: "Each bar counts the messages that took so long. Its height is the logarithm of the \
-               count, so that a single late message can be seen beside a million others: the \
-               lowest bar is one message.",
+        text: "Each bar counts the samples that took so long. A sample is one measured time: of a \
+               message, or of a round trip of two messages. The height is the logarithm of the \
+               count, so that a single late sample can be seen beside a million others: the lowest \
+               bar is one sample.",
         told: &told.join("; "),
     };
     frame::figure(out, &caption, &[], |out, form| draw(out, form, curves));
@@ -57,7 +58,7 @@ fn draw(out: &mut Markup, form: Form, curves: &[Curve<'_>]) -> f64 {
             &[
                 &Px(area.x(1.0)),
                 &Px(bottom - row + NAME - 4.0),
-                &format!("{} · {} messages", curve.name, amount(curve.latency.count as f64)),
+                &format!("{} · {} samples", curve.name, amount(curve.latency.count as f64)),
                 &Px(area.left),
                 &Px(area.x(1.0)),
                 &Px(bottom),

@@ -5,6 +5,7 @@ use super::curve::Curve;
 use super::frame::{self, Area, Caption, Form, Px, Tick};
 use super::markup::Markup;
 use super::scale::{Scale, time};
+use crate::perf::result::distribution::Percentile;
 
 /// Points along the axis at which a curve is drawn, and at which it can be read off.
 const STEPS: usize = 96;
@@ -95,7 +96,8 @@ fn draw(out: &mut Markup, form: Form, curves: &[Curve<'_>]) -> f64 {
                 &time(curve.percentile(100.0)),
             ],
         );
-        for asked in &curve.latency.percentiles {
+        let resolved = |asked: &&Percentile| curve.latency.resolves(asked.percent);
+        for asked in curve.latency.percentiles.iter().filter(resolved) {
             let at = nines(asked.percent).min(end);
             out.put(
                 "<circle class=\"dot {}\" cx=\"{}\" cy=\"{}\" r=\"3\" data-percent=\"{}\" \

@@ -231,10 +231,22 @@ impl Latency {
         percentile(histogram, self.min_ns, self.max_ns.max(self.min_ns), percent)
     }
 
-    /// Returns a requested percentile; `None` if it was not requested.
+    /// Returns whether there are enough times for a percentile: one that is longer than it. Of 200
+    /// times, 99.9% would be the longest, as each higher percentile. 100 is the longest of any, and
+    /// one time is a median.
+    #[must_use]
+    pub fn resolves(&self, percent: f64) -> bool {
+        let above = self.count as f64 * (100.0 - percent) / 100.0;
+        // Decimal fractions such as 99.9 are not exact.
+        percent <= 50.0 || percent >= 100.0 || above >= 1.0 - 1e-6
+    }
+
+    /// Returns a requested percentile; `None` if it was not requested, or if there are too few times
+    /// for it.
     #[must_use]
     pub fn asked(&self, percent: f64) -> Option<u64> {
-        self.percentiles.iter().find(|asked| asked.percent == percent).map(|asked| asked.ns)
+        let asked = self.percentiles.iter().find(|asked| asked.percent == percent);
+        asked.filter(|_| self.resolves(percent)).map(|asked| asked.ns)
     }
 }
 
@@ -266,7 +278,8 @@ mod tests {
             prop_assert!(found >= exact && found <= exact + exact / 1000 + 1, "{found} for {exact}");
             let latency = distribution.latency(Timed::Completion, &[percent]).unwrap();
             prop_assert_eq!((latency.min_ns, latency.max_ns), (sorted[0], sorted[sorted.len() - 1]));
-            prop_assert_eq!(latency.asked(percent), Some(found));
+            let resolved = Some(found).filter(|_| latency.resolves(percent));
+            prop_assert_eq!(latency.asked(percent), resolved);
             let histogram = latency.histogram().unwrap();
             prop_assert_eq!(latency.percentile(&histogram, percent), found);
         }
@@ -279,6 +292,20 @@ mod tests {
             latency.histogram = text;
             prop_assert!(latency.histogram().is_err());
         }
+    }
+
+    #[test]
+    fn a_percentile_without_a_longer_time_is_not_told() {
+        let mut distribution = Distribution::new();
+        let mut of = |count: u64, percent| {
+            distribution.clear();
+            (1..=count).for_each(|time| distribution.record(time));
+            distribution.latency(Timed::Completion, &[percent]).unwrap().asked(percent)
+        };
+        assert_eq!((of(1000, 99.9).is_some(), of(999, 99.9)), (true, None));
+        assert_eq!((of(10_000, 99.99).is_some(), of(9_999, 99.99)), (true, None));
+        assert_eq!((of(200, 99.5), of(200, 99.9)), (Some(199), None));
+        assert_eq!((of(1, 0.0), of(1, 50.0), of(1, 100.0)), (Some(1), Some(1), Some(1)));
     }
 
     #[test]
