@@ -169,6 +169,23 @@ fn what_was_made_by_command_is_found_by_its_number() {
 }
 
 #[test]
+fn a_number_that_no_object_has_ends_with_status_3() {
+    let program = Program::start(&[]);
+    let pid = program.pid();
+    let none = run(&["dump", "--pid", &pid, "--number", "0xabcdef"], 3);
+    let why = "has no such object of number 0xabcdef; `mlx5 dump --pid";
+    assert!(none.err.contains(why), "{}", none.err);
+    assert!(!none.out.contains("process"), "{}", none.out);
+    // Others are shown.
+    let number = program.told("qp");
+    let some = run(&["dump", "--json", "--pid", &pid, "-n", &format!("{number},0xabcdef")], 3);
+    assert!(some.err.contains(why), "{}", some.err);
+    numbered(&some.report(), "qp", number);
+    // A kind that the object is not of.
+    run(&["dump", "--pid", &pid, "-k", "mr", "-n", &number.to_string()], 3);
+}
+
+#[test]
 fn watching_shows_what_moves_until_the_process_ends() {
     let mut program = Program::start(&[]);
     let (pid, number) = (program.pid(), format!("{:#x}", program.told("qp")));

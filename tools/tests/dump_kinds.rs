@@ -168,7 +168,8 @@ fn queues_that_a_shown_one_uses_are_found_and_others_are_said_to_be_there() {
     });
     assert!(within, "{handle} in {handles}");
     // Nobody asked for queues.
-    for more in [["-k", "pd"], ["-n", "1"]] {
+    let rc = number(&program, "rc").to_string();
+    for more in [["-k", "pd"], ["-n", &rc]] {
         assert_eq!(dump(&more)["remarks"], json!([]));
     }
     // A target's number is not told; it leads to its CQ and its receives, too.

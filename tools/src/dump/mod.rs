@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};
-use crate::output::Output;
+use crate::output::{Output, say};
 
 /// Show what the device knows of the queues of a running program
 ///
@@ -59,7 +59,9 @@ Examples:
   mlx5 dump                                  who has devices open
   mlx5 dump --pid 4711                       everything of one program
   mlx5 dump -p $(pidof ib_write_bw) -k qp    its queue pairs
-  mlx5 dump -p 4711 -n 0x1a2b -w 0.5         one queue pair, and what moves in it";
+  mlx5 dump -p 4711 -n 0x1a2b -w 0.5         one queue pair, and what moves in it
+
+Exit status: 3 if no object has a number of --number.";
 
 /// A kind of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -111,9 +113,17 @@ impl Arguments {
         }
         let target = look::Target::open(process, self)?;
         let first = target.look()?;
+        let missing = first.missing(&self.number);
+        if !missing.is_empty() && first.objects().next().is_none() {
+            return Err(Error::Told(missing));
+        }
         output.report("dump", &first)?;
         if let Some(every) = self.watch {
             watch::run(&target, first, every, self.count, output)?;
+        }
+        if !missing.is_empty() {
+            say!("{missing}");
+            return Ok(Outcome::Unable);
         }
         Ok(Outcome::Good)
     }

@@ -83,6 +83,23 @@ impl Dump {
             .iter()
             .flat_map(|device| device.objects.iter().map(move |object| (device.descriptor, object)))
     }
+
+    /// Returns in words which of these numbers no object has; empty if each has one.
+    pub fn missing(&self, numbers: &[u32]) -> String {
+        let is_there =
+            |number: &&u32| self.objects().any(|(_, object)| object.number == Some(**number));
+        let missing = numbers.iter().filter(|number| !is_there(number));
+        let missing: Vec<_> = missing.map(|number| format!("{number:#x}")).collect();
+        if missing.is_empty() {
+            return String::new();
+        }
+        let (process, pid) = (&self.process, self.pid);
+        format!(
+            "{process} (process {pid}) has no such object of number {}; `mlx5 dump --pid {pid}` shows \
+             its objects",
+            missing.join(", ")
+        )
+    }
 }
 
 impl Object {
