@@ -283,6 +283,16 @@ fn what_is_told_names_place_reason_and_cure() {
 }
 
 #[test]
+fn a_program_that_posted_nothing_is_the_reason_and_not_the_ring() {
+    let lint = |script: &str| run(&["lint", "--", "sh", "-c", script], 3).err;
+    let failed = lint("ibv_devinfo > /dev/null; exit 7");
+    assert!(failed.contains("ended with exit status: 7 before it posted any"), "{failed}");
+    let ended = lint("ibv_devinfo > /dev/null");
+    assert!(ended.contains("the program opened a device and posted nothing"), "{ended}");
+    assert!(!failed.contains("--first") && !ended.contains("--first"), "{failed}{ended}");
+}
+
+#[test]
 fn what_is_no_ring_is_said_to_be_none() {
     let folder = Folder::new("lint");
     let file = folder.file("input");

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::sync::mpsc::Receiver;
 
 use mlx5_model::trace::ReadError;
@@ -17,13 +18,13 @@ use crate::program::{Program, Stdout};
 use crate::trace::run::{Message, Traced};
 
 /// Runs the program and checks the WQEs that it posts. Findings go to standard error at once, as
-/// does a failure of the program. The report is filled when the program ends.
+/// does a failure of the program. The report is filled when the program ends. Returns its status.
 pub(super) fn lint(
     words: &[OsString],
     named: Option<&Path>,
     strict: bool,
     report: &mut Report,
-) -> Result<()> {
+) -> Result<ExitStatus> {
     // The program's output must not mix with the report.
     let (bed, stdout) = (bed::of_programs()?, Stdout::Aside);
     let program = Program { words, library: named, bed, stdout };
@@ -40,7 +41,7 @@ pub(super) fn lint(
         )),
         processes => {
             report.of_processes(processes);
-            Ok(())
+            Ok(status)
         }
     }
 }

@@ -165,18 +165,21 @@ impl Arguments {
     /// Prints the defects found.
     pub(crate) fn run(&self, output: &Output) -> Result {
         let mut report = Report::new(self.verbose);
-        if self.program.is_empty() {
+        let without_wqes = if self.program.is_empty() {
             let input = source::read(self.input.as_deref())?;
             source::lint(&input, self, &mut report)?;
+            "nothing was written, or what is told of the ring is wrong (--first, --wqes, --qpn)"
+                .to_owned()
         } else {
-            live::lint(&self.program, self.library.as_deref(), self.queue.strict, &mut report)?;
-        }
+            let (library, strict) = (self.library.as_deref(), self.queue.strict);
+            let status = live::lint(&self.program, library, strict, &mut report)?;
+            match status.success() {
+                true => "the program opened a device and posted nothing".to_owned(),
+                false => format!("the program ended with {status} before it posted any"),
+            }
+        };
         if report.is_empty() {
-            return Err(Error::Told(
-                "no WQE was found: nothing was written, or what is told of the ring is wrong \
-                 (--first, --wqes, --qpn)"
-                    .to_owned(),
-            ));
+            return Err(Error::Told(format!("no WQE was found: {without_wqes}")));
         }
         output.report("lint", &report)?;
         let bad = report.defects() != 0 || self.pedantic && report.suspicious() != 0;
