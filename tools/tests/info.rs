@@ -306,6 +306,8 @@ fn capabilities_are_found_by_group_and_by_name() {
     assert!(text.contains("roce_cap (group 0x4): the device does not have it"), "{text}");
     let wrong = run(&["info", "-c", "flux_capacitor"], 3);
     assert!(wrong.err.contains("flux_capacitor") && wrong.err.contains("roce_cap"));
+    let listed = wrong.err.matches("per_protocol_networking_offload_caps").count();
+    assert_eq!(listed, 1, "{}", wrong.err);
 }
 
 #[test]

@@ -75,7 +75,10 @@ pub(super) fn find(context: &Context, word: &str) -> Result<Capabilities> {
         }
     }
     if found.groups.is_empty() && found.missing.is_empty() {
-        let groups: Vec<&str> = Group::ALL.iter().map(|group| group.layout().name).collect();
+        let mut groups: Vec<&str> = Group::ALL.iter().map(|group| group.layout().name).collect();
+        // Several groups may share a layout.
+        groups.sort_unstable();
+        groups.dedup();
         return Err(Error::Told(format!(
             "no capability has {word:?} in its name, and no group is called so; the groups are {}",
             groups.join(", ")
