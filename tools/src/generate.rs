@@ -34,19 +34,17 @@ impl Completions {
 /// Then: man -l FOLDER/mlx5.1
 #[derive(Args, Clone, Debug)]
 pub struct Man {
-    /// The folder, which has to exist
+    /// The folder, which is made if it does not exist
     folder: PathBuf,
 }
 
 impl Man {
     /// Writes the manual pages of a command line.
     pub(crate) fn run(&self, mut command: clap::Command) -> Result {
-        if !self.folder.is_dir() {
-            return Err(Error::Told(format!(
-                "{} is no folder: make it first, or name another",
-                self.folder.display()
-            )));
-        }
+        fs::create_dir_all(&self.folder).map_err(|error| Error::File {
+            what: format!("cannot make the folder {}", self.folder.display()),
+            error,
+        })?;
         // Completes the tree: pages are named by the full command, `mlx5-perf-lat.1`.
         command.build();
         self.write(&command)

@@ -138,6 +138,10 @@ fn each_command_has_a_manual_page_and_completions() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), commands.len());
     let of_all = fs::read_to_string(folder.file("mlx5.1")).unwrap();
     assert!(of_all.contains("Exit status"), "{of_all}");
-    let missing = run(&["man", folder.file("missing").to_str().unwrap()], 3);
-    assert!(missing.err.contains("no folder"), "{}", missing.err);
+    // A folder that does not exist is made, and a file is none.
+    let made = folder.file("made/man1");
+    run(&["man", made.to_str().unwrap()], 0);
+    assert_eq!(fs::read_dir(&made).unwrap().count(), commands.len());
+    let refused = run(&["man", folder.file("mlx5.1").to_str().unwrap()], 3);
+    assert!(refused.err.contains("cannot make the folder"), "{}", refused.err);
 }

@@ -52,6 +52,7 @@ fn both(arguments: &[&str]) {
 fn what_the_command_line_says_is_repeated_without_harm() {
     // One word, or it is taken for text.
     let absent = format!("/{}", HOSTILE.replace('\r', ""));
+    let in_a_file = format!("/dev/null{absent}");
     command(&[HOSTILE]);
     command(&["completions", HOSTILE]);
     command(&["perf", "lat", "-o", HOSTILE, "--loopback"]);
@@ -65,7 +66,7 @@ fn what_the_command_line_says_is_repeated_without_harm() {
         &["lint", &absent],
         &["trace", "--from", &absent],
         &["replay", &absent],
-        &["man", &absent],
+        &["man", &in_a_file],
     ] {
         both(arguments);
     }
