@@ -1,4 +1,4 @@
-//! Atomics of the HCA on a peer's memory: sequence numbers by fetch-add, and a lock by compare-swap.
+//! Atomics of the device on a peer's memory: sequence numbers by fetch-add, and a lock by compare-swap.
 //! The lock guards a balance, which its holders change by READ and WRITE.
 //!
 //! Everything in this process: `cargo run --example atomics`
@@ -13,7 +13,7 @@ use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{CompareSwap, FetchAdd, PostOn, RdmaRead, RdmaWrite, Remote};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

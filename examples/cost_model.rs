@@ -1,4 +1,4 @@
-//! What the ways to post a request cost, by the time stamps that the HCA writes into CQEs: BlueFlame
+//! What the ways to post a request cost, by the time stamps that the device writes into CQEs: BlueFlame
 //! or doorbell, inline or by pointer, READ, WRITE or SEND, one doorbell for many requests, and
 //! message sizes.
 //!
@@ -22,7 +22,7 @@ use mlx5::verbs::{
     QueuePair, Rts,
 };
 use mlx5::wqe::{Inline, RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -113,7 +113,7 @@ fn what_the_times_are(context: &Context) -> Result<String> {
 enum Payload {
     /// In the WQE.
     Inline,
-    /// In memory, which the HCA reads.
+    /// In memory, which the device reads.
     Pointer,
 }
 
@@ -257,7 +257,7 @@ impl Lane {
     }
 }
 
-/// Waits for a completion, and returns when the HCA wrote it.
+/// Waits for a completion, and returns when the device wrote it.
 fn next(
     completions: &mut CqReader,
     queues: &mut impl Queues,

@@ -18,7 +18,7 @@ use mlx5::verbs::{
     ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue,
 };
 use mlx5::wqe::{DcAddress, FetchAdd, Inline, Remote, SendMessage, Sge, Word};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 /// The access key of the targets. Requests with another key are refused.
@@ -54,7 +54,7 @@ impl Peer {
         Ok(Peer { qp, receives, completions, memory })
     }
 
-    /// Waits for a message: what the card says of it, and its text.
+    /// Waits for a message: what the device says of it, and its text.
     fn hear(&mut self) -> Result<(ReceiveDone, String), Box<dyn Error>> {
         match wait(&mut self.completions, &mut self.receives)? {
             Completion::Receive(done) => {
@@ -109,7 +109,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sum = Remote::new(first.remote_address(), first.rkey());
     for (number, address) in addresses.iter().enumerate() {
         let text = format!("hello, number {number}");
-        // The card connects to whomever a request is for, and leaves who was connected before.
+        // The device connects to whomever a request is for, and leaves who was connected before.
         // SAFETY: the text travels in the request; the word is read when all is complete.
         unsafe {
             send.post(0, SendMessage::new(Inline(text.as_bytes())).signaled().to(address))?;

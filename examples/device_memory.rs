@@ -12,13 +12,13 @@ use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, DeviceMemory, Init, ProtectionDomain, QueuePair};
 use mlx5::wqe::{FetchAdd, InlineBytes, RdmaWrite, SendMessage, Sge, Word};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
-    // 1. There is little of it, and not every card has it.
+    // 1. There is little of it, and not every device has it.
     let context = Context::open_first()?;
     println!("the device has {} KiB of memory to give", context.device_memory()? >> 10);
     let pd = ProtectionDomain::new(&context)?;
@@ -50,18 +50,18 @@ fn main() -> Result<()> {
     // ANCHOR: use
     // 4. Stores go over the bus, eight bytes at a time or copied in fours. A doorbell takes along
     //    what was stored before it, so the message is there when the device looks.
-    board.write(1024, b"a message from this HCA's own memory");
+    board.write(1024, b"a message from this device's own memory");
     board.store(0, 100);
     // SAFETY: `host`, `board` and its region outlive the requests, which are waited for.
     unsafe {
         inbox.post(1, Sge::new(host.address(), 64, host.lkey()))?;
-        owner.post(2, SendMessage::new(region.sge(1024, 36)).signaled())?;
+        owner.post(2, SendMessage::new(region.sge(1024, 39)).signaled())?;
     }
     // ANCHOR_END: use
     for _ in 0..2 {
         println!("{:?}", wait(&mut completions, &mut ((&mut owner, &mut client), &mut inbox))?);
     }
-    let mut text = [0; 36];
+    let mut text = [0; 39];
     host.read(0, &mut text);
     println!("received: {}", std::str::from_utf8(&text)?);
 
@@ -79,7 +79,7 @@ fn main() -> Result<()> {
         println!("{:?}", wait(&mut completions, &mut ((&mut owner, &mut client), &mut inbox))?);
     }
 
-    // 6. A load waits for the card: it is for what is looked at seldom.
+    // 6. A load waits for the device: it is for what is looked at seldom.
     println!("counter: {}, flag: {}", board.load(0), board.load(8));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The HCA's context of a queue pair, by field names, before and after it is connected; and whether
+//! The device's context of a queue pair, by field names, before and after it is connected; and whether
 //! verbs report the same.
 //!
 //! ```console
@@ -12,7 +12,7 @@ use mlx5::devx::{Command, CommandTarget, Group};
 use mlx5::ib::Rc;
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 
-// With no card in the machine, the model stands in for one.
+// With no device in the machine, the model stands in for one.
 use mlx5_model as _;
 
 fn main() -> Result<(), Error> {
@@ -23,7 +23,7 @@ fn main() -> Result<(), Error> {
     let adapter = context.adapter()?;
     println!("board {}, PCI vendor {:#06x}", adapter.psid, adapter.vendor_id);
 
-    // What the card can do is asked by group and field; what is missing is an error with its name.
+    // What the device can do is asked by group and field; what is missing is an error with its name.
     let capabilities = context.capabilities();
     capabilities.require(Group::General, cmd_hca_cap::RC, "a reliable connection")?;
     let depth = capabilities.current(Group::General, cmd_hca_cap::LOG_MAX_QP_SZ)?;
@@ -43,7 +43,7 @@ fn main() -> Result<(), Error> {
     let qp = qp.rtr(&local.rtr(&end, &end)).map_err(|failed| failed.error)?;
     let qp = qp.rts(&local.rts(&end, &end)).map_err(|failed| failed.error)?;
 
-    // Each move was a command to the card; here is what they have set.
+    // Each move was a command to the device; here is what they have set.
     let after = qp.object_context()?;
     println!("\nset on the way to RTS");
     for (field, old, new) in before.differences(&after) {
@@ -53,8 +53,8 @@ fn main() -> Result<(), Error> {
     // Verbs say the same in their own words.
     let told = qp.query()?;
     let path = |field: mlx5::devx::ifc::Field| after.get(field.within(qpc::PRIMARY_ADDRESS_PATH));
-    println!("\n{:<24} {:>10} {:>10}", "", "the HCA", "verbs");
-    for (what, card, verbs) in [
+    println!("\n{:<24} {:>10} {:>10}", "", "the device", "verbs");
+    for (what, device, verbs) in [
         ("destination", after.get(qpc::REMOTE_QPN), told.destination.into()),
         ("next PSN to send", after.get(qpc::NEXT_SEND_PSN), told.sq_psn.into()),
         ("next PSN expected", after.get(qpc::NEXT_RCV_PSN), told.rq_psn.into()),
@@ -62,8 +62,8 @@ fn main() -> Result<(), Error> {
         ("port", path(ads::VHCA_PORT_NUM), told.port.into()),
         ("index of the P_Key", path(ads::PKEY_INDEX), told.pkey_index.into()),
     ] {
-        println!("{what:<24} {card:>#10x} {verbs:>#10x}");
-        assert_eq!(card, verbs, "{what}");
+        println!("{what:<24} {device:>#10x} {verbs:>#10x}");
+        assert_eq!(device, verbs, "{what}");
     }
 
     // The same by hand: any command, its reply as bytes. It has to name the object it is given on.

@@ -20,7 +20,7 @@ use mlx5::verbs::{
     self, CompletionQueue, Context, Devx, Pages, QueuePair, QueuePairBuilder, Reset,
 };
 use mlx5::wqe::{Inline, RdmaWrite, Remote, SendMessage, Sge};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 /// The capacity of either side's rings.
@@ -28,7 +28,7 @@ const REQUESTS: u32 = 64;
 const INLINE: u32 = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // 1. A context that may give commands. libmlx5 asks the kernel for a user context of the card's
+    // 1. A context that may give commands. libmlx5 asks the kernel for a user context of the device's
     //    when it opens the device; commands, and what they make, are this user's.
     let context = Context::open_first()?;
     if let devx @ Devx::Refused(_) = context.devx() {
@@ -44,8 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let uar = choice.uar;
     println!("register: {}, {} bytes at a time", uar.kind(), uar.blue_flame().max(8));
 
-    // 3. CREATE_UMEM: memory of the program's that the card knows by number. All rings and records
-    //    will lie in it. Put it on huge pages (`Pages::huge`) or the HCA's node (`Pages::bind`).
+    // 3. CREATE_UMEM: memory of the program's that the device knows by number. All rings and records
+    //    will lie in it. Put it on huge pages (`Pages::huge`) or the device's node (`Pages::bind`).
     let umem = Umem::new(&context, Pages::new(1 << 17)?)?;
     println!("rings in umem {:#x}, {} bytes", umem.number(), umem.len());
 

@@ -20,7 +20,7 @@ use mlx5::verbs::{
     RtsAttributes,
 };
 use mlx5::wqe::{RdmaWrite, Remote};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -55,7 +55,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Two packets are lost. The HCA sends them again: the program sees only that it took longer.
+/// Two packets are lost. The device sends them again: the program sees only that it took longer.
 fn late(lab: &Lab) -> Result<()> {
     let mut connection = lab.connect()?;
     let start = Instant::now();

@@ -13,7 +13,7 @@ use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, PostError, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{Inline, RdmaWrite, Remote};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -78,7 +78,7 @@ fn main() -> Result<()> {
     let end = board.remote_address() + SLOTS * 8;
     println!("it goes {} bytes beyond the board", address + 8 - end);
 
-    // 4. Was the card slow to say so? Each event has its time.
+    // 4. Was the device slow to say so? Each event has its time.
     let failed = record.failure().ok_or("a frozen record ends with an error")?;
     let written = record.events.iter().position(
         |event| matches!(&event.what, What::Wqe(wqe) if wqe.index == guilty.index && !wqe.found),

@@ -14,7 +14,7 @@ use mlx5::ring::{CqReader, Queues, ReceiveConfig, ReceiveQueue, SendConfig, Send
 use mlx5::verbs::{CompletionQueue, Context, Init, MemoryWindow, ProtectionDomain};
 use mlx5::verbs::{QueuePair, Type2};
 use mlx5::wqe::{Inline, RdmaWrite, Remote, SendInvalidate, Sge};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;

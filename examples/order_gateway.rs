@@ -17,7 +17,7 @@ use mlx5::ib::Access;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair, RtsAttributes};
 use mlx5::wqe::{InlineBytes, SendImm};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -16,7 +16,7 @@ use mlx5::verbs::{
     CompletionQueue, Context, HugePageSize, MemoryRegion, Placement, ProtectionDomain, QueuePair,
 };
 use mlx5::wqe::SendMessage;
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;

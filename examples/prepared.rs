@@ -13,7 +13,7 @@ use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, Prepared, Queues, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
 
     // ANCHOR: prepare
     // 3. Ahead of time: the requests are written to the ring. Everything that could fail is checked
-    //    here. The HCA does not look at them, since the doorbell record does not cover them.
+    //    here. The device does not look at them, since the doorbell record does not cover them.
     for slot in 0..4 {
         let write = RdmaWrite::new(InlineBytes([0; 8]), remote.offset(8 * slot)).signaled();
         prepared.prepare(slot, write)?;

@@ -12,7 +12,7 @@ use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, PostError, Producer, Retirer, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -1,5 +1,5 @@
 //! A reliable connection from the first call to the last, every step named: a SEND, a READ and a
-//! WRITE between two sides, written straight into the card's queues.
+//! WRITE between two sides, written straight into the device's queues.
 //!
 //! Both sides in this process:   `cargo run --example rc_walkthrough`
 //! Or one in each of two:        `cargo run --example rc_walkthrough -- --listen 127.0.0.1:7471`
@@ -18,7 +18,7 @@ use mlx5::ib::Access;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 use mlx5::wqe::{RdmaRead, RdmaWrite, Remote, SendMessage};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + std::marker::Send + Sync>>;
@@ -102,7 +102,7 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
     let cq = CompletionQueue::new(&context, 16)?;
     say("CQ", format!("{} entries of {} bytes", cq.capacity(), cq.cqe_size().bytes()));
 
-    // 5. Memory that the card may reach, pinned and entered into its translation tables. The lkey
+    // 5. Memory that the device may reach, pinned and entered into its translation tables. The lkey
     //    is for this side's requests, the rkey lets the peer in.
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let region = pd.allocate(BUFFER, access)?;
@@ -181,13 +181,13 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
     if side == Side::Client {
         let remote = Remote::new(offered.address, offered.rkey);
 
-        // 16. READ: the card fetches the server's memory.
+        // 16. READ: the device fetches the server's memory.
         channel.post(READ, RdmaRead::new(memory, remote).signaled())?;
         memory = wait(&mut channel, READ)?;
         say("READ", format!("fetched {:?}", text_of(&memory)));
         expect(&memory, SERVERS_SECOND)?;
 
-        // 17. WRITE: the card puts this side's text into the server's memory.
+        // 17. WRITE: the device puts this side's text into the server's memory.
         put(&mut memory, CLIENTS_TEXT);
         channel.post(WRITE, RdmaWrite::new(memory, remote).signaled())?;
         memory = wait(&mut channel, WRITE)?;

@@ -14,7 +14,7 @@ use mlx5::ib::Access;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 use mlx5::wqe::{RdmaRead, Remote};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -48,7 +48,7 @@ fn whole(bytes: &[u8; ENTRY]) -> Option<(u64, [u8; 48])> {
     Some((word(0)?, bytes[VALUE].try_into().ok()?))
 }
 
-/// FNV-1a. A checksum does not depend on the order in which the HCA reads the entry's bytes.
+/// FNV-1a. A checksum does not depend on the order in which the device reads the entry's bytes.
 fn checksum(bytes: &[u8]) -> u64 {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)

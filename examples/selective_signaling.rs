@@ -1,4 +1,4 @@
-//! Few completions for many requests: only some requests are signaled, and the HCA may compress
+//! Few completions for many requests: only some requests are signaled, and the device may compress
 //! their CQEs. The completion of a request covers all requests before it.
 //!
 //! Both sides in this process: `cargo run --example selective_signaling`
@@ -11,7 +11,7 @@ use mlx5::ib::{Access, CqeCompression, Rc};
 use mlx5::ring::{CqReader, PostError, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, DeviceClock, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{Inline, RdmaWrite, Remote};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -20,11 +20,11 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const COUNTERS: u64 = 1000;
 /// One in this many requests is signaled.
 const EVERY: u64 = 8;
-/// Requests that one doorbell tells the card of.
+/// Requests that one doorbell tells the device of.
 const BATCH: u64 = 64;
 
 fn main() -> Result<()> {
-    // 1. A completion queue with compression. If the HCA cannot compress, its creation fails, and a
+    // 1. A completion queue with compression. If the device cannot compress, its creation fails, and a
     //    CQ without compression is used. It has a slot for each request of the queue: when a queue
     //    pair fails, unsignaled requests complete, too.
     let context = Context::open_first()?;

@@ -27,7 +27,7 @@ use mlx5::verbs::{
     SharedReceiveQueue,
 };
 use mlx5::wqe::{InlineBytes, SendMessage};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 use tokio::io::unix::AsyncFd;
 

@@ -2,7 +2,7 @@
 //!
 //! With a receive queue per connection, each needs memory for its own peak load. Here all
 //! connections take from one queue, and complete on one CQ. The server refills the queue when the
-//! HCA reports that it runs short.
+//! device reports that it runs short.
 //!
 //! Everything in this process: `cargo run --example srq_server`
 
@@ -17,7 +17,7 @@ use mlx5::verbs::{
     CompletionQueue, Context, EventSource, ProtectionDomain, QueuePair, SharedReceiveQueue,
 };
 use mlx5::wqe::{Inline, SendMessage, Sge};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 const CLIENTS: u64 = 20;
@@ -26,7 +26,7 @@ const MESSAGES: u64 = 10;
 /// Receives that are posted at most, for all clients together, and bytes of each.
 const RECEIVES: u64 = 32;
 const ROOM: u64 = 64;
-/// Fewer than this, and the card asks for more.
+/// Fewer than this, and the device asks for more.
 const LOW: u32 = 8;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     // 4. Memory for the receives: the id says which part of it a receive has. They are posted by a
-    //    batch, which costs one store to the doorbell record, and the card is to tell once when
+    //    batch, which costs one store to the doorbell record, and the device is to tell once when
     //    fewer than a few are left.
     let part = |id: u64| Sge::new(memory.address() + id * ROOM, ROOM as u32, memory.lkey());
     let mut free: Vec<u64> = (0..RECEIVES).collect();

@@ -1,6 +1,6 @@
 //! Tag matching: messages select their receive memory by a tag, as in MPI.
 //!
-//! The receiver appends entries to a list: a tag, and memory for a message with that tag. The HCA
+//! The receiver appends entries to a list: a tag, and memory for a message with that tag. The device
 //! puts each message into the memory of the oldest matching entry, and fetches long messages from
 //! their sender by itself. A message that arrives before its entry consumes an ordinary receive.
 //! All in this process: `cargo run --example tag_matching`
@@ -19,7 +19,7 @@ use mlx5::verbs::{
     TagCapacity,
 };
 use mlx5::wqe::{InlineGather, Remote, Rendezvous, SendMessage, Sge, Tag, TagHeader};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 /// Receives for what comes too early, and bytes of each; behind them lies the memory of entries.
@@ -44,7 +44,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Asks for a message. If the card has early ones that polls have not found, the entry waits.
+    /// Asks for a message. If the device has early ones that polls have not found, the entry waits.
     fn expect(&mut self, tag: Tag) -> Result<TagHandle, Box<dyn Error>> {
         let address = self.memory.address() + (RECEIVES * ROOM) as u64;
         let entry = TagReceive::new(tag, Sge::new(address, LONG as u32, self.memory.lkey()));
@@ -82,7 +82,7 @@ impl Receiver {
                 return Ok(bytes);
             }
             match self.early.iter().position(|(early, _)| tag.matches(*early)) {
-                // The card could not use the entry, so it is still there.
+                // The device could not use the entry, so it is still there.
                 Some(at) if self.tags.is_listed(entry) => {
                     self.tags.remove(entry)?;
                     return Ok(self.early.remove(at).1);
@@ -98,7 +98,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let context = Context::open_first()?;
     let pd = ProtectionDomain::new(&context)?;
     let port = LocalPort::new(&context, 1, None)?;
-    // 1. A queue that matches tags has a CQ of its own. What its queue pair sends is the card's.
+    // 1. A queue that matches tags has a CQ of its own. What its queue pair sends is the device's.
     let cq = CompletionQueue::new(&context, 255)?;
     let far = CompletionQueue::new(&context, 255)?;
     let room = TagCapacity { tags: 63, operations: 64 };
@@ -134,7 +134,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!("early: {}", String::from_utf8(receiver.early.remove(0).1)?);
-    // 3. A long one is offered: its address and key. The card fetches it, and tells the sender.
+    // 3. A long one is offered: its address and key. The device fetches it, and tells the sender.
     let mut source = pd.allocate(LONG + 64, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
     source.write(0, &[7; LONG]);
     let entry = receiver.expect(Tag::any())?;

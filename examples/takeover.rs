@@ -10,7 +10,7 @@ use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::wqe::{Inline, SendMessage, Sge};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 fn main() -> ExitCode {

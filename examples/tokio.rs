@@ -11,7 +11,7 @@ use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionChannel, CompletionQueue, Context, Init, ProtectionDomain, QueuePair};
 use mlx5::wqe::{Inline, SendMessage};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 use tokio::io::unix::AsyncFd;
 

@@ -1,4 +1,4 @@
-//! An indirect memory key over scattered memory: its user sees one contiguous range, and the HCA
+//! An indirect memory key over scattered memory: its user sees one contiguous range, and the device
 //! gathers. The key is created once; requests of the send queue set its memory, again and again.
 //!
 //! Both sides in this process: `cargo run --example umr_gather`
@@ -12,7 +12,7 @@ use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, Mkey, ProtectionDomain, QueuePair};
 use mlx5::wqe::{Interleaved, RdmaRead, Remote, Sge, Strided};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;

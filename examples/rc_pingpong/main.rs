@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::{Connection, Listener, LocalPort};
 use mlx5::verbs::Context;
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
+// Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
 use link::{Link, TIMEOUT};

@@ -11,7 +11,7 @@ use crate::outcome::{Error, Outcome};
 use crate::output::{Form, Output, failed_in_json, plain, stderr, stdout};
 use crate::{conform, decode, doctor, dump, generate, info, lint, perf, replay, run, trace};
 
-/// Brings up, measures and explains NVIDIA ConnectX cards.
+/// Brings up, measures and explains NVIDIA ConnectX devices.
 ///
 /// Commands about devices run on this machine's devices. With --model they run on the model, a software
 /// ConnectX inside the process, and say so: all is as on a device but the times. Only perf takes the
