@@ -104,6 +104,10 @@ pub const TEST: &[Need] = &[
     Need { package: "bsdutils", evidence: &[Evidence::Program("script")] },
     Need { package: "valgrind", evidence: &[Evidence::Program("valgrind")] },
     Need { package: "tshark", evidence: &[Evidence::Program("tshark")] },
+    Need {
+        package: "libjemalloc2",
+        evidence: &[Evidence::Under(&["/usr", "/usr/lib"], "libjemalloc.so.2")],
+    },
     Need { package: "jq", evidence: &[Evidence::Program("jq")] },
     Need { package: "binutils", evidence: &[Evidence::Program("objdump")] },
     // Pages that tools write are opened in it.

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::identity::Identity;
+use crate::private::complain;
 use crate::trace::{Call, Event, Observed, ReadError, Reader, Sink, What};
 pub use crate::wire::Direction;
 use crate::wire::{Frame, Link};
@@ -140,7 +141,7 @@ impl Capture {
         if let Err(error) = output.frame(port, direction, time, frame, dropped) {
             // The reader is gone, or the disk is full: the program goes on.
             if error.kind() != io::ErrorKind::BrokenPipe {
-                eprintln!("mlx5-model: the capture ends here: {error}");
+                complain!("the capture ends here: {error}");
             }
             *writer = None;
         }

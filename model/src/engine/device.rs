@@ -16,6 +16,7 @@ use crate::card::Card;
 use crate::clock::Clock;
 use crate::fabric::local;
 use crate::identity::Identity;
+use crate::private::complain;
 use crate::wire::{Frame, Way};
 
 /// A device of the process.
@@ -443,7 +444,7 @@ impl Inside<'_> {
             }
             if let Some(udp) = &mut outside.udp {
                 for complaint in udp.join(index, &card.objects.groups) {
-                    eprintln!("mlx5-model: {complaint}");
+                    complain!("{complaint}");
                 }
             }
             *groups = joined;

@@ -12,6 +12,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::private::system;
+
 /// How long a thread waits before it counts as overdue, and how long newcomers stand back for it.
 const PATIENCE: Duration = Duration::from_micros(200);
 
@@ -165,14 +167,14 @@ fn sleep(word: &AtomicU32, value: u32, most: Duration) {
     };
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word and the time-out are borrowed for longer than the call, which writes neither.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const timeout) };
+    unsafe { system::futex(word.as_ptr(), operation, value, &timeout) };
 }
 
 /// Wakes at most so many threads that sleep on a word.
 fn wake(word: &AtomicU32, most: u32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word is borrowed for longer than the call, which does not access it.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, most) };
+    unsafe { system::futex(word.as_ptr(), operation, most, std::ptr::null()) };
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
+use crate::private::system;
 use libc::c_int;
 
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
@@ -68,7 +69,7 @@ impl Unsignalled {
 impl Drop for Unsignalled {
     fn drop(&mut self) {
         // SAFETY: the call reads the mask, which `block_signals` has filled. Null asks for no old one.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+        unsafe { system::signal_mask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }
 
@@ -102,7 +103,7 @@ fn block_signals() -> libc::sigset_t {
         for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
             libc::sigdelset(&mut all, fault);
         }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        system::signal_mask(libc::SIG_SETMASK, &all, &mut old);
         old
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::device::{Budget, Worker};
 use super::{Engine, INTAKE, Shield, TURN};
 use crate::fabric::local::{Activity, NAP, Network, Pace, Rest, Waits};
+use crate::private::system;
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
@@ -28,12 +29,10 @@ pub(crate) fn be_brief() {
     // nice, priority, then the runtime that is the slice.
     let mut attributes = [0u64; 7];
     attributes[0] = 56;
-    // SAFETY: `getpriority` passes no memory.
-    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    attributes[2] = u64::from(nice as u32);
+    attributes[2] = u64::from(system::niceness() as u32);
     attributes[3] = SLICE;
     // SAFETY: the call reads 56 bytes, the size in the first word, which `attributes` has.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, attributes.as_ptr(), 0) };
+    unsafe { system::sched_setattr(0, attributes.as_ptr(), 0) };
 }
 
 /// Starts the thread. It ends with the engine.
@@ -54,14 +53,14 @@ fn hurry() -> bool {
     let first = libc::sched_param { sched_priority: 1 };
     let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the call reads `first`, which lives through it.
-    if unsafe { libc::sched_setscheduler(0, policy, &first) } == 0 {
+    if unsafe { system::sched_setscheduler(0, policy, &first) } == 0 {
         return true;
     }
     // Naps end in time, too; real-time threads need no setting for that.
     // SAFETY: the call passes no memory.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    unsafe { system::prctl(libc::PR_SET_TIMERSLACK, 1) };
     // SAFETY: `setpriority` passes no memory.
-    let raised = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } == 0;
+    let raised = unsafe { system::setpriority(libc::PRIO_PROCESS, 0, NICE) } == 0;
     be_brief();
     raised
 }
@@ -75,13 +74,13 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
         let timeout = match rest {
             Rest::Wait => -1,
             Rest::Nap => {
-                std::thread::sleep(NAP);
+                system::sleep(NAP);
                 0
             }
         };
         // SAFETY: `events` has room for the EVENTS events that the call may write.
         let count = unsafe {
-            libc::epoll_wait(waits.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, timeout)
+            system::epoll_wait(waits.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, timeout)
         };
         let Some(engine) = engine.upgrade() else { return };
         let Ok(count) = usize::try_from(count) else {

@@ -1,8 +1,9 @@
 //! Accesses made by the kernel on the model's behalf: an error replaces the fault.
 
 use super::Fault;
+use crate::private::system;
 
-type Call = unsafe extern "C" fn(
+type Call = unsafe fn(
     libc::pid_t,
     *const libc::iovec,
     libc::c_ulong,
@@ -28,7 +29,7 @@ unsafe fn call(call: Call, local: *mut u8, address: u64, length: usize) -> Resul
         };
         // SAFETY: the caller guarantees both ranges. The kernel refuses addresses at which no
         // memory answers.
-        let n = unsafe { call(std::process::id() as libc::pid_t, &near, 1, &far, 1, 0) };
+        let n = unsafe { call(system::process(), &near, 1, &far, 1, 0) };
         match usize::try_from(n) {
             Ok(n) if n > 0 => done += n,
             _ => return Err(Fault(address + done as u64)),
@@ -39,12 +40,12 @@ unsafe fn call(call: Call, local: *mut u8, address: u64, length: usize) -> Resul
 
 pub fn read(address: u64, to: &mut [u8]) -> Result<(), Fault> {
     // SAFETY: `to` is a slice, which is written; the memory at `address` is only read.
-    unsafe { call(libc::process_vm_readv, to.as_mut_ptr(), address, to.len()) }
+    unsafe { call(system::process_vm_readv, to.as_mut_ptr(), address, to.len()) }
 }
 
 /// # Safety
 /// No Rust reference covers the bytes at `address`, or no memory answers there.
 pub unsafe fn write(address: u64, from: &[u8]) -> Result<(), Fault> {
     // SAFETY: `from` is a slice, which is only read. The caller guarantees the bytes at `address`.
-    unsafe { call(libc::process_vm_writev, from.as_ptr().cast_mut(), address, from.len()) }
+    unsafe { call(system::process_vm_writev, from.as_ptr().cast_mut(), address, from.len()) }
 }

@@ -1,17 +1,16 @@
 //! The output of a stream or capture: a file, or a listening socket.
 
-use std::fs::{self, File, OpenOptions};
+use crate::private::{OwnFd, Private, check, files, system};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, Ordering};
-
-use crate::private::Private;
 
 /// Before the name of a socket.
 const SOCKET: &str = "unix:";
 /// In the name of a file, stands for the number of the process.
 const PROCESS: &str = "%p";
+/// Access rights of a new file, before the process's mask.
+const MODE: libc::mode_t = 0o666;
 
 /// The descriptors of this process' stream and capture, or -1: a child that was forked closes its
 /// copies.
@@ -44,19 +43,19 @@ impl Sink {
     /// Those of connecting, or opening; `ResourceBusy` of a file that is being written.
     pub fn open(name: &str, aside: impl FnOnce(i32) -> io::Result<i32>) -> io::Result<Sink> {
         let fd = match name.strip_prefix(SOCKET) {
-            Some(path) => UnixStream::connect(path)?.into_raw_fd(),
+            Some(path) => connect(path)?,
             None => {
-                let mut options = OpenOptions::new();
-                let file = options.write(true).create(true).truncate(false).open(path(name))?;
+                let file = files::open(path(name), libc::O_WRONLY | libc::O_CREAT, MODE)?;
                 let file = lock_alone(file)?;
                 // What is no file of a disk has no length.
-                if file.metadata()?.is_file() {
-                    file.set_len(0)?;
+                if files::is(&file.about()?, libc::S_IFREG) {
+                    // SAFETY: the call passes no memory.
+                    check(unsafe { system::ftruncate(file.as_raw_fd(), 0) })?;
                 }
-                file.into_raw_fd()
+                file
             }
         };
-        Self::of(fd, aside)
+        Self::of(fd.into_raw(), aside)
     }
 
     /// Creates the file that is named, in whose name `%p` is the number of the process. What exists
@@ -68,18 +67,18 @@ impl Sink {
     /// Those of creating; `AlreadyExists` of a file; `ResourceBusy` of a pipe that is being written.
     pub fn create(name: &str, aside: impl FnOnce(i32) -> io::Result<i32>) -> io::Result<Sink> {
         let path = path(name);
-        let mut options = OpenOptions::new();
-        let file = match options.write(true).create_new(true).open(&path) {
+        let new = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
+        let file = match files::open(&path, new, MODE) {
             Ok(file) => file,
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Err(_) if fs::metadata(&path)?.is_file() => {
+            Err(_) if files::is(&files::about(&path)?, libc::S_IFREG) => {
                 let text = "the file exists: remove it, or put %p into its name, which stands for \
                             the process";
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
             }
-            Err(_) => lock_alone(OpenOptions::new().write(true).open(&path)?)?,
+            Err(_) => lock_alone(files::open(&path, libc::O_WRONLY, 0)?)?,
         };
-        Self::of(file.into_raw_fd(), aside)
+        Self::of(file.into_raw(), aside)
     }
 
     /// Takes a descriptor that was just opened and has no other owner.
@@ -93,7 +92,7 @@ impl Sink {
         let process = std::process::id();
         // SAFETY: the descriptor was opened by the caller, given up by its owner, and moved: nothing
         // else owns it.
-        let fd = Output(Private::new(unsafe { OwnedFd::from_raw_fd(fd) }));
+        let fd = Output(Private::new(unsafe { OwnFd::new(fd) }?));
         Ok(Sink::Descriptor { fd, process })
     }
 }
@@ -131,7 +130,7 @@ impl io::Write for Sink {
 
 /// The owner of an output's descriptor, which is in [`OPEN`].
 #[derive(Debug)]
-pub(crate) struct Output(Private<OwnedFd>);
+pub(crate) struct Output(Private);
 
 impl Drop for Output {
     fn drop(&mut self) {
@@ -143,15 +142,36 @@ impl Drop for Output {
     }
 }
 
+/// Connects to a socket in the file system.
+fn connect(path: &str) -> io::Result<OwnFd> {
+    let mut address =
+        libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
+    // The last byte stays zero.
+    let end = address.sun_path.len() - 1;
+    let path = path.as_bytes();
+    let room = address.sun_path[..end].get_mut(..path.len()).ok_or(io::ErrorKind::InvalidInput)?;
+    for (to, from) in room.iter_mut().zip(path) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: the call passes no memory, and returns a new descriptor, which nothing else owns.
+    let fd = unsafe {
+        OwnFd::new(system::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0))
+    }?;
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: `address` is an address of `length` bytes, which the call reads.
+    check(unsafe { system::connect(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
+    Ok(fd)
+}
+
 /// The file that is named by a variable: `%p` is the number of the process.
 fn path(name: &str) -> String {
     name.replace(PROCESS, &std::process::id().to_string())
 }
 
 /// Locks a file for this process.
-fn lock_alone(file: File) -> io::Result<File> {
+fn lock_alone(file: OwnFd) -> io::Result<OwnFd> {
     // SAFETY: `flock` passes no memory.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+    if unsafe { system::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
         let text =
             "another process writes to it: put %p into its name, which stands for the process";
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
@@ -160,11 +180,11 @@ fn lock_alone(file: File) -> io::Result<File> {
 }
 
 /// Writes some of the bytes. Raises no signal if the reader is gone.
-fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+fn put(fd: &OwnFd, bytes: &[u8]) -> io::Result<usize> {
     loop {
         // SAFETY: the call reads `bytes`, whose length it is given.
         let mut put = unsafe {
-            libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
+            system::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
         };
         if put < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOTSOCK) {
             put = write_unsignaled(fd, bytes);
@@ -183,7 +203,7 @@ fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
 /// Writes some of the bytes to a file or pipe. It fails with `EFBIG` at the limit of files' sizes
 /// (`RLIMIT_FSIZE`), and with `EPIPE` if a pipe's reader is gone. The kernel's signals for that would
 /// end the program, so they are taken back.
-fn write_unsignaled(fd: &OwnedFd, bytes: &[u8]) -> isize {
+fn write_unsignaled(fd: &OwnFd, bytes: &[u8]) -> isize {
     const SIGNALS: [(i32, i32); 2] = [(libc::EFBIG, libc::SIGXFSZ), (libc::EPIPE, libc::SIGPIPE)];
     // The kernel signals the thread that writes, which has the signals blocked meanwhile.
     // SAFETY: sets and times are integers, for which zeros are values. The calls access those of this
@@ -198,19 +218,19 @@ fn write_unsignaled(fd: &OwnedFd, bytes: &[u8]) -> isize {
         for (_, signal) in SIGNALS {
             libc::sigaddset(&mut blocked, signal);
         }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, &mut before);
-        libc::sigpending(&mut waiting);
-        let put = libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
+        system::signal_mask(libc::SIG_BLOCK, &blocked, &mut before);
+        system::rt_sigpending(&mut waiting);
+        let put = system::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
         let error = *libc::__errno_location();
         for (cause, signal) in SIGNALS {
             if put < 0 && error == cause && libc::sigismember(&waiting, signal) == 0 {
                 libc::sigemptyset(&mut blocked);
                 libc::sigaddset(&mut blocked, signal);
                 let at_once: libc::timespec = std::mem::zeroed();
-                libc::sigtimedwait(&blocked, std::ptr::null_mut(), &at_once);
+                system::rt_sigtimedwait(&blocked, std::ptr::null_mut(), &at_once);
             }
         }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        system::signal_mask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         *libc::__errno_location() = error;
         put
     }
@@ -224,7 +244,7 @@ pub(crate) fn forget() {
             crate::private::release(fd);
             // SAFETY: the descriptor came over the fork. Its owner in this process is not used any
             // more, but forgotten, by `write`, which compares process numbers.
-            unsafe { libc::close(fd) };
+            unsafe { system::close(fd) };
         }
     }
 }

@@ -12,6 +12,7 @@ use super::script::Script;
 use super::sink::Sink;
 use crate::clock::TimeSource;
 use crate::memory::{Fault, Memory};
+use crate::private::complain;
 
 /// Bytes after which a stream is written on, also within a call's course.
 const ENOUGH: usize = 1 << 20;
@@ -270,7 +271,7 @@ impl Recording {
             return;
         }
         if !record.write(&mut self.waiting) {
-            eprintln!("mlx5-model: the trace ends here: a record is too long");
+            complain!("the trace ends here: a record is too long");
             self.sink = Sink::Closed;
             return;
         }
@@ -287,7 +288,7 @@ impl Recording {
         if let Err(error) = self.sink.write_all(&self.waiting) {
             // The reader is gone, or the disk is full: the program goes on.
             if error.kind() != std::io::ErrorKind::BrokenPipe {
-                eprintln!("mlx5-model: the trace ends here: {error}");
+                complain!("the trace ends here: {error}");
             }
             self.sink = Sink::Closed;
         }

@@ -2,6 +2,7 @@
 
 use crate::card::{Card, Port};
 use crate::fault::{DeviceEffect, Faults, Impairment, Queues, Strike, Tally};
+use crate::private::system;
 use crate::trace::Call;
 use crate::wire::Direction;
 use crate::work::CqFailure;
@@ -83,7 +84,7 @@ impl Card {
             Strike::Begin(DeviceEffect::Fatal) => self.stop(),
             // SAFETY: the calls pass no memory. The process ends.
             Strike::Begin(DeviceEffect::Crash) => unsafe {
-                libc::kill(libc::getpid(), libc::SIGKILL);
+                system::kill(system::process(), libc::SIGKILL);
             },
             // The command itself is the fault's time.
             Strike::Begin(DeviceEffect::Timeout) => {}

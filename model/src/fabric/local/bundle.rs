@@ -6,9 +6,9 @@
 //! from a bundle beyond the first length that does not fit.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
-use super::socket::check;
+use crate::private::{OwnFd, check, system};
 use crate::wire::Frame;
 
 /// Longest bundle, in bytes.
@@ -24,7 +24,7 @@ const LENGTH: usize = size_of::<u32>();
 const NO_PART: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 /// Sends frames in bundles, and returns their number. `WouldBlock` if not even one bundle fits.
-pub(crate) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) -> io::Result<usize> {
+pub(crate) fn send<'a>(fd: &OwnFd, frames: impl Iterator<Item = &'a Frame>) -> io::Result<usize> {
     let mut lengths = [[0; LENGTH]; FRAMES];
     let mut parts = [[NO_PART; 2]; FRAMES];
     // The frames of each bundle.
@@ -58,7 +58,7 @@ pub(crate) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) ->
     // SAFETY: each of the messages points to its own entries of `parts`. These point to entries of
     // `lengths` and to frames, borrowed for longer than the call, which only reads them.
     let sent = unsafe {
-        libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), bundles as libc::c_uint, flags)
+        system::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), bundles as libc::c_uint, flags)
     };
     Ok(counts[..check(sent)? as usize].iter().sum())
 }
@@ -91,7 +91,7 @@ impl Buffers {
     /// waits.
     pub(crate) fn receive(
         &mut self,
-        fd: &OwnedFd,
+        fd: &OwnFd,
         mut take: impl FnMut(&mut Frame),
     ) -> io::Result<Received> {
         let mut parts = [NO_PART; BUNDLES];
@@ -107,7 +107,7 @@ impl Buffers {
         // SAFETY: each of the messages points to its own entry of `parts`, which points to its own
         // buffer and has the buffer's length.
         let got = unsafe {
-            libc::recvmmsg(
+            system::recvmmsg(
                 fd.as_raw_fd(),
                 messages.as_mut_ptr(),
                 BUNDLES as libc::c_uint,

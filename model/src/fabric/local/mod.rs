@@ -42,7 +42,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -50,6 +50,7 @@ use std::time::{Duration, Instant};
 use super::Devices;
 use super::wake::{self, watch};
 use crate::clock::Random;
+use crate::private::{OwnFd, complain, system};
 use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
 use bundle::{Buffers, Received};
 use hall::Hall;
@@ -240,7 +241,7 @@ impl Network {
         // be repeating packets to them.
         let entropy = u64::from(std::process::id()) << 32 ^ start_time();
         if let Some(complaint) = other_format(domain) {
-            eprintln!("mlx5-model: {complaint}");
+            complain!("{complaint}");
         }
         Ok(Self {
             domain: domain.to_owned(),
@@ -271,7 +272,7 @@ impl Network {
     }
 
     /// Has the thread wake up for a descriptor of another network too, with the token [`OUTSIDE`].
-    pub(crate) fn watch_outside(&self, fd: &OwnedFd) -> io::Result<()> {
+    pub(crate) fn watch_outside(&self, fd: &OwnFd) -> io::Result<()> {
         watch(&self.waits.epoll, fd, OUTSIDE, libc::EPOLLIN)
     }
 
@@ -429,7 +430,7 @@ impl Network {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; INTAKE];
         // SAFETY: `events` holds the INTAKE events that the call may write.
         let count = unsafe {
-            libc::epoll_wait(self.waits.epoll.as_raw_fd(), events.as_mut_ptr(), INTAKE as i32, 0)
+            system::epoll_wait(self.waits.epoll.as_raw_fd(), events.as_mut_ptr(), INTAKE as i32, 0)
         };
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let token = event.u64;
@@ -469,7 +470,7 @@ impl Network {
             // SAFETY: `waits` is forgotten below, so its count never reaches zero and its owners
             // never close the descriptors. The engine also holds a share of `waits`, but it is
             // detached and does not use the descriptors.
-            unsafe { libc::close(fd.as_raw_fd()) };
+            unsafe { system::close(fd.as_raw_fd()) };
         }
         std::mem::forget(self.waits);
     }

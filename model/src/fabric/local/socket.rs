@@ -1,22 +1,18 @@
 //! Local message sockets, under names that vanish with the process.
 
+use crate::private::{OwnFd, Private, check, complain, files, system};
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-
-use crate::private::Private;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
 /// A descriptor that the program cannot close.
-pub(crate) type Fd = Private<OwnedFd>;
+pub(crate) type Fd = Private;
 
 /// Descriptors are moved to this number or above, so that programs get the numbers they expect.
 const HIGH: RawFd = 512;
 /// Bytes of buffer to request in each direction.
 static BUFFER: libc::c_int = 4 << 20;
-
-pub(in super::super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
 
 /// The format of what processes send each other, and of the names of their sockets. It is a part of
 /// each name, so that builds with different formats do not meet. A change of either needs a new one.
@@ -24,8 +20,7 @@ pub(super) const FORMAT: &str = "v2";
 
 /// Returns the common start of the names of this user's sockets in all formats.
 pub(super) fn names_of_all_formats() -> String {
-    // SAFETY: geteuid passes no memory and cannot fail.
-    format!("mlx5-model/{}/", unsafe { libc::geteuid() })
+    format!("mlx5-model/{}/", system::user())
 }
 
 /// Returns the common start of the names of this user's sockets. Another user may bind such a name
@@ -38,7 +33,7 @@ pub(crate) fn user_names() -> String {
 pub(crate) fn unguessable() -> io::Result<String> {
     let mut random = [0; 8];
     // SAFETY: `random` has the bytes that the call may write.
-    let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+    let got = unsafe { system::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
     if got != random.len() as isize {
         return Err(io::Error::last_os_error());
     }
@@ -51,7 +46,7 @@ pub(crate) fn names(start: &str) -> io::Result<BTreeSet<String>> {
     let look = || -> io::Result<BTreeSet<String>> {
         // Each line ends with the name, whose first byte, zero, is shown as "@". Accepted
         // connections have the name of their listener. Names may contain any bytes.
-        let list = std::fs::read("/proc/thread-self/net/unix")?;
+        let list = files::read("/proc/thread-self/net/unix")?;
         let list = String::from_utf8_lossy(&list);
         let start = format!(" @{start}");
         let rest = list.lines().filter_map(|line| Some(line.split_once(&start)?.1.to_owned()));
@@ -79,8 +74,8 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
 pub(crate) fn complain_of_shortage(error: &io::Error) {
     static SAID: std::sync::Once = std::sync::Once::new();
     SAID.call_once(|| {
-        eprintln!(
-            "mlx5-model: packets wait, no connection to another process: {error}; close files or \
+        complain!(
+            "packets wait, no connection to another process: {error}; close files or \
              raise the limit (`ulimit -n`)"
         );
     });
@@ -92,23 +87,20 @@ pub(crate) fn complain_of_shortage(error: &io::Error) {
 /// # Safety
 /// A `result` that is not negative is an open descriptor without another owner.
 pub(crate) unsafe fn own(result: libc::c_int) -> io::Result<Fd> {
-    let fd = check(result)?;
     // SAFETY: the caller guarantees that the descriptor is open and has no other owner.
-    let low = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: F_DUPFD_CLOEXEC passes no memory.
-    let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) };
-    if high < 0 {
-        // The limit of open files is too low to move the descriptor.
-        return Ok(Private::new(low));
-    }
-    // SAFETY: `fcntl` has just created the descriptor, so it has no other owner.
-    Ok(Private::new(unsafe { OwnedFd::from_raw_fd(high) }))
+    let low = unsafe { OwnFd::new(result) }?;
+    // SAFETY: F_DUPFD_CLOEXEC passes no memory. It creates a descriptor, which has no other owner.
+    let high =
+        unsafe { OwnFd::new(system::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH as usize)) };
+    // The limit of open files may be too low to move the descriptor.
+    Ok(Private::new(high.unwrap_or(low)))
 }
 
-fn socket() -> io::Result<Fd> {
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+/// Returns a socket of a kind (`SOCK_SEQPACKET`, `SOCK_STREAM`, with flags).
+fn socket(kind: libc::c_int) -> io::Result<Fd> {
+    let kind = kind | libc::SOCK_CLOEXEC;
     // SAFETY: `socket` passes no memory. It returns a new descriptor, which `own` takes.
-    unsafe { own(libc::socket(libc::AF_UNIX, kind, 0)) }
+    unsafe { own(system::socket(libc::AF_UNIX, kind, 0)) }
 }
 
 fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
@@ -130,56 +122,111 @@ pub(crate) fn listen(name: &str) -> io::Result<Fd> {
     Ok(fd)
 }
 
+/// Binds a name and listens for connections that carry a stream of bytes.
+pub(crate) fn listen_for_streams(name: &str) -> io::Result<Fd> {
+    let fd = bind_as(name, libc::SOCK_STREAM | libc::SOCK_NONBLOCK)?;
+    start(&fd)?;
+    Ok(fd)
+}
+
 /// Binds a name; fails with `AddrInUse` if another process has it.
 pub(super) fn bind(name: &str) -> io::Result<Fd> {
-    let fd = socket()?;
+    bind_as(name, libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK)
+}
+
+fn bind_as(name: &str, kind: libc::c_int) -> io::Result<Fd> {
+    let fd = socket(kind)?;
     let (address, length) = address(name)?;
     // SAFETY: `address` is an address of `length` bytes, which the call reads.
-    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
+    check(unsafe { system::bind(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
     Ok(fd)
 }
 
 /// Listens on a bound socket.
 pub(super) fn start(fd: &Fd) -> io::Result<()> {
     // SAFETY: `listen` passes no memory.
-    check(unsafe { libc::listen(fd.as_raw_fd(), 4096) }).map(drop)
+    check(unsafe { system::listen(fd.as_raw_fd(), 4096) }).map(drop)
 }
 
 /// Connects to a name without waiting.
 pub(crate) fn connect(name: &str) -> io::Result<Fd> {
-    let fd = socket()?;
-    let (address, length) = address(name)?;
+    let fd = socket(libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK)?;
     enlarge(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
-    // SAFETY: `address` is an address of `length` bytes, which the call reads.
-    check(unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
-    trusted(&fd)?;
+    connect_to(&fd, name)?;
     Ok(fd)
 }
 
+/// Connects to a name for a stream of bytes, and waits at most `patience` in each call.
+pub(crate) fn connect_stream(name: &str, patience: Duration) -> io::Result<Fd> {
+    let fd = socket(libc::SOCK_STREAM)?;
+    connect_to(&fd, name)?;
+    be_patient(&fd, patience)?;
+    Ok(fd)
+}
+
+fn connect_to(fd: &OwnFd, name: &str) -> io::Result<()> {
+    let (address, length) = address(name)?;
+    // SAFETY: `address` is an address of `length` bytes, which the call reads.
+    check(unsafe { system::connect(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
+    trusted(fd)
+}
+
+/// Has calls on a socket wait at most this long.
+fn be_patient(fd: &OwnFd, patience: Duration) -> io::Result<()> {
+    let time = libc::timeval {
+        tv_sec: patience.as_secs() as libc::time_t,
+        tv_usec: patience.subsec_micros().into(),
+    };
+    for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        // SAFETY: the call reads `time`, whose length it is given.
+        check(unsafe {
+            system::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const time).cast(),
+                size_of_val(&time) as libc::socklen_t,
+            )
+        })?;
+    }
+    Ok(())
+}
+
 /// Accepts a connection; fails with `WouldBlock` if none waits.
-pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Fd> {
-    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+pub(crate) fn accept(listener: &OwnFd) -> io::Result<Fd> {
+    accept_as(listener, libc::SOCK_NONBLOCK)
+}
+
+/// Accepts a connection that carries a stream of bytes. Its calls wait at most `patience`.
+pub(crate) fn accept_stream(listener: &OwnFd, patience: Duration) -> io::Result<Fd> {
+    let fd = accept_as(listener, 0)?;
+    be_patient(&fd, patience)?;
+    Ok(fd)
+}
+
+fn accept_as(listener: &OwnFd, flags: libc::c_int) -> io::Result<Fd> {
+    let flags = flags | libc::SOCK_CLOEXEC;
     let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: the address is null, so the call writes no address. `accept4` returns a new
     // descriptor, which `own` takes.
-    let fd = unsafe { own(libc::accept4(listener.as_raw_fd(), address, length, flags)) }?;
+    let fd = unsafe { own(system::accept4(listener.as_raw_fd(), address, length, flags)) }?;
     trusted(&fd)?;
     Ok(fd)
 }
 
 /// Returns the process at the other end of a connection; 0 if it has no number in this PID
 /// namespace.
-pub(crate) fn process(fd: &OwnedFd) -> io::Result<libc::pid_t> {
+pub(crate) fn process(fd: &OwnFd) -> io::Result<libc::pid_t> {
     Ok(peer(fd)?.pid)
 }
 
 /// Returns the credentials of the other end of a connection.
-fn peer(fd: &OwnedFd) -> io::Result<libc::ucred> {
+fn peer(fd: &OwnFd) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the call writes at most `length` bytes, the size of `peer`.
     check(unsafe {
-        libc::getsockopt(
+        system::getsockopt(
             fd.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERCRED,
@@ -191,36 +238,36 @@ fn peer(fd: &OwnedFd) -> io::Result<libc::ucred> {
 }
 
 /// Returns the bytes sent that the peer has not read, including the kernel's overhead.
-pub(crate) fn unsent(fd: &OwnedFd) -> usize {
+pub(crate) fn unsent(fd: &OwnFd) -> usize {
     // `SIOCOUTQ` (`linux/sockios.h`) has the same value.
     count(fd, libc::TIOCOUTQ)
 }
 
 /// Returns the bytes that wait to be read on a connection.
-pub(crate) fn unread(fd: &OwnedFd) -> usize {
+pub(crate) fn unread(fd: &OwnFd) -> usize {
     count(fd, libc::FIONREAD)
 }
 
 /// Returns the byte count that an ioctl reports; 0 if it fails.
-fn count(fd: &OwnedFd, request: libc::c_ulong) -> usize {
+fn count(fd: &OwnFd, request: libc::c_ulong) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: both requests write one int.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut bytes) };
+    let result = unsafe { system::ioctl(fd.as_raw_fd(), request, (&raw mut bytes).cast()) };
     if result < 0 { 0 } else { usize::try_from(bytes).unwrap_or(0) }
 }
 
 /// Returns whether the other end of a connection is closed.
-pub(crate) fn is_hung_up(fd: &OwnedFd) -> bool {
+pub(crate) fn is_hung_up(fd: &OwnFd) -> bool {
     let mut polled = libc::pollfd { fd: fd.as_raw_fd(), events: 0, revents: 0 };
     // SAFETY: the call is told of one entry, which outlives the call.
-    let ready = unsafe { libc::poll(&raw mut polled, 1, 0) };
+    let ready = unsafe { system::poll(&raw mut polled, 1, 0) };
     ready == 1 && polled.revents & (libc::POLLHUP | libc::POLLERR) != 0
 }
 
 /// Returns whether a process was stopped by a signal or a debugger; `false` if it cannot be
 /// inspected.
 pub(crate) fn is_stopped(process: libc::pid_t) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{process}/stat")) else {
+    let Ok(status) = files::text(format!("/proc/{process}/stat")) else {
         return false;
     };
     // The state follows the name, which is in parentheses and may have some of its own.
@@ -229,11 +276,9 @@ pub(crate) fn is_stopped(process: libc::pid_t) -> bool {
 }
 
 /// Accepts only peers of the same user, or of root, as other slices of these devices.
-fn trusted(fd: &OwnedFd) -> io::Result<()> {
+fn trusted(fd: &OwnFd) -> io::Result<()> {
     let peer = peer(fd)?;
-    // SAFETY: geteuid passes no memory and cannot fail.
-    let own = unsafe { libc::geteuid() };
-    if peer.uid == own || peer.uid == 0 {
+    if peer.uid == system::user() || peer.uid == 0 {
         Ok(())
     } else {
         Err(io::ErrorKind::PermissionDenied.into())
@@ -241,11 +286,11 @@ fn trusted(fd: &OwnedFd) -> io::Result<()> {
 }
 
 /// Requests larger buffers. Smaller ones are only slower, so a refusal does not matter.
-fn enlarge(fd: &OwnedFd, force: libc::c_int, plain: libc::c_int) {
+fn enlarge(fd: &OwnFd, force: libc::c_int, plain: libc::c_int) {
     for option in [force, plain] {
         // SAFETY: the value is an int, which the call reads.
         let result = unsafe {
-            libc::setsockopt(
+            system::setsockopt(
                 fd.as_raw_fd(),
                 libc::SOL_SOCKET,
                 option,
@@ -265,5 +310,5 @@ pub(crate) fn wait_writable(fds: &[RawFd], milliseconds: libc::c_int) {
         fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLOUT, revents: 0 }).collect();
     // Ignore the result: the caller tries again or gives up.
     // SAFETY: `polled` has as many entries as the call is told, and outlives the call.
-    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
+    unsafe { system::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
 }

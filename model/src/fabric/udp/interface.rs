@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 
 use super::socket;
 use crate::identity::Identity;
+use crate::private::{files, system};
 use crate::wire::{ethernet, gid, mac};
 
 /// Most GIDs of a port, the size of its table.
@@ -188,7 +189,7 @@ fn addresses() -> io::Result<Vec<Known>> {
         }
     }
     // Without IPv6 there is no such file.
-    let list = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+    let list = files::text("/proc/thread-self/net/if_inet6").unwrap_or_default();
     let ipv6: BTreeSet<(u32, [u8; 16])> = list.lines().filter_map(ipv6).collect();
     for (index, gid) in ipv6 {
         if let Some(known) = all.iter_mut().find(|known| known.index == index) {
@@ -216,7 +217,8 @@ fn mtu(name: &str) -> io::Result<u32> {
     let room = request.ifr_name.iter_mut().zip(name.bytes());
     room.for_each(|(to, from)| *to = from as libc::c_char);
     // SAFETY: the call reads the name and writes the MTU, both in `request`.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) } < 0 {
+    if unsafe { system::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, (&raw mut request).cast()) } < 0
+    {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the call has written this field of the union.

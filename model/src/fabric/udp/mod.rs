@@ -22,7 +22,7 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;
 
 pub(crate) use interface::Interface;
@@ -34,6 +34,7 @@ use super::local::socket::{self as local, Fd};
 use super::wake::{self, unwatch};
 use crate::card::Link;
 use crate::object::Groups;
+use crate::private::{OwnFd, complain, system};
 use crate::wire::ethernet::HEADER;
 use crate::wire::icrc::{ICRC, icrc};
 use crate::wire::route::{GRH, IPV4};
@@ -180,7 +181,7 @@ impl Udp {
     }
 
     /// Returns a descriptor that is readable when [`Udp::receive`] has work.
-    pub(crate) fn descriptor(&self) -> &OwnedFd {
+    pub(crate) fn descriptor(&self) -> &OwnFd {
         &self.epoll
     }
 
@@ -306,7 +307,7 @@ impl Udp {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
         // SAFETY: `events` holds the EVENTS events that the call may write.
         let count = unsafe {
-            libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, 0)
+            system::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, 0)
         };
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             match Token::decode(event.u64) {
@@ -381,7 +382,7 @@ impl Udp {
                 if lost.elapsed() > ENDING {
                     SAID.call_once(|| {
                         let address = share::text(&address.gid);
-                        eprintln!("mlx5-model: no packet reaches {address} any more: {error}");
+                        complain!("no packet reaches {address} any more: {error}");
                     });
                 }
                 wake::set_timer(&self.timer, AGAIN);

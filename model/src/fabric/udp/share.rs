@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::socket;
 use crate::fabric::local::socket::{self as local, Fd};
+use crate::private::system;
 use crate::wire::route::ROCE_PORT;
 
 /// Time in which a receiver that is ending closes its port after its name.
@@ -66,7 +67,7 @@ impl Share {
         loop {
             match Self::take(name, gid, interface) {
                 Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
-                    std::thread::sleep(AGAIN);
+                    system::sleep(AGAIN);
                 }
                 taken => return taken.map_err(|error| explained(&error, gid)),
             }

@@ -6,9 +6,10 @@
 //! there is no UDP checksum. A receiver builds the header anew from the same facts.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 use crate::fabric::local::socket::{self as local, Fd};
+use crate::private::{OwnFd, check, system};
 use crate::wire::ethernet::{self, HEADER};
 use crate::wire::gid::{ipv4_at, is_ipv4};
 use crate::wire::route::{GRH, HOPS, IPV4, ROCE_PORT, UDP};
@@ -31,21 +32,17 @@ fn headers(ipv4: bool) -> usize {
     HEADER + if ipv4 { IPV4 } else { GRH } + UDP
 }
 
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
 /// Returns a socket for questions about interfaces.
 pub(super) fn any() -> io::Result<Fd> {
     // SAFETY: `socket` passes no memory. It returns a new descriptor, which `own` takes.
-    unsafe { local::own(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)) }
+    unsafe { local::own(system::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)) }
 }
 
-fn set<T>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+fn set<T>(fd: &OwnFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the call reads `length` bytes, the size of `value`.
     check(unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length)
+        system::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length)
     })
     .map(drop)
 }
@@ -91,31 +88,31 @@ fn socket(ipv4: bool) -> io::Result<Fd> {
     let family = if ipv4 { libc::AF_INET } else { libc::AF_INET6 };
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: `socket` passes no memory. It returns a new descriptor, which `own` takes.
-    let fd = unsafe { local::own(libc::socket(family, kind, 0)) }?;
+    let fd = unsafe { local::own(system::socket(family, kind, 0)) }?;
     if !ipv4 {
         set(&fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1)?;
     }
     Ok(fd)
 }
 
-fn bind(fd: &OwnedFd, gid: &[u8; 16], port: u16, interface: u32) -> io::Result<()> {
+fn bind(fd: &OwnFd, gid: &[u8; 16], port: u16, interface: u32) -> io::Result<()> {
     if !is_ipv4(gid) {
         // An address that was just added cannot be bound to until it is known to be unique.
         set(fd, libc::IPPROTO_IPV6, libc::IPV6_FREEBIND, &1)?;
     }
     let address = Address::new(gid, port, interface);
     // SAFETY: `address` is an address of `length` bytes, which the call reads.
-    check(unsafe { libc::bind(fd.as_raw_fd(), address.bytes.as_ptr().cast(), address.length) })
+    check(unsafe { system::bind(fd.as_raw_fd(), address.bytes.as_ptr().cast(), address.length) })
         .map(drop)
 }
 
 /// Requests a larger buffer. A smaller one is only slower, so a refusal does not matter.
-fn enlarge(fd: &OwnedFd, [force, plain]: [libc::c_int; 2], bytes: libc::c_int) {
+fn enlarge(fd: &OwnFd, [force, plain]: [libc::c_int; 2], bytes: libc::c_int) {
     let _ = set(fd, libc::SOL_SOCKET, force, &bytes)
         .or_else(|_| set(fd, libc::SOL_SOCKET, plain, &bytes));
 }
 
-fn tell_headers(fd: &OwnedFd, ipv4: bool) -> io::Result<()> {
+fn tell_headers(fd: &OwnFd, ipv4: bool) -> io::Result<()> {
     enlarge(fd, [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF], UNREAD);
     if ipv4 {
         set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, &1)?;
@@ -233,7 +230,7 @@ fn service(bytes: &[u8], ipv4: bool) -> (u8, u8) {
 /// # Errors
 /// `WouldBlock` if not even one fits. Other errors are those of the first frame.
 pub(super) fn send<'a>(
-    fd: &OwnedFd,
+    fd: &OwnFd,
     ipv4: bool,
     interface: u32,
     frames: impl Iterator<Item = &'a Frame>,
@@ -283,7 +280,7 @@ pub(super) fn send<'a>(
     // `control`, which live through the call. Each part points to a frame that is borrowed for
     // longer than the call. The call only reads all of them.
     let sent = unsafe {
-        libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as libc::c_uint, flags)
+        system::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as libc::c_uint, flags)
     };
     Ok(check(sent)? as usize)
 }
@@ -308,7 +305,7 @@ impl Batch {
     /// `WouldBlock` if no packet waits.
     pub(super) fn receive(
         &mut self,
-        fd: &OwnedFd,
+        fd: &OwnFd,
         to: &[u8; 16],
         port: [u8; 6],
     ) -> io::Result<(impl Iterator<Item = &Frame>, bool)> {
@@ -335,7 +332,7 @@ impl Batch {
         // SAFETY: each of the BATCH messages points to its own entries of `senders`, `parts` and
         // `control`, with their lengths. Each part points to the spare capacity of its own frame.
         let got = unsafe {
-            libc::recvmmsg(
+            system::recvmmsg(
                 fd.as_raw_fd(),
                 messages.as_mut_ptr(),
                 BATCH as libc::c_uint,

@@ -1,11 +1,14 @@
 //! Socket addresses of programs, and the ports that have them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::AsRawFd;
 
 use super::super::uverbs::errno::{Errno, Result};
 use super::abi::{SOCKADDR6, STORAGE};
 use crate::card::Link;
 use crate::identity::Identity;
+use crate::private::{OwnFd, check, system};
 use crate::wire::gid;
 
 /// `AF_IB`
@@ -199,7 +202,48 @@ pub(super) fn usual(ports: &[Identity], card: usize, ip: IpAddr) -> Option<Place
 fn is_local(address: &SocketAddr) -> bool {
     let mut address = *address;
     address.set_port(0);
-    address.ip().is_loopback() || UdpSocket::bind(address).is_ok()
+    address.ip().is_loopback() || bound(&address).is_ok()
+}
+
+/// Returns a UDP socket that is bound to an address.
+fn bound(address: &SocketAddr) -> io::Result<OwnFd> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: the call passes no memory, and returns a new descriptor, which nothing else owns.
+    let socket =
+        unsafe { OwnFd::new(system::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)) }?;
+    let (bytes, length) = Address::Ip(*address).encode();
+    // SAFETY: the call reads `length` bytes of the address.
+    check(unsafe {
+        system::bind(socket.as_raw_fd(), bytes.as_ptr().cast(), length as libc::socklen_t)
+    })?;
+    Ok(socket)
+}
+
+/// Returns the address, without a port, from which the machine sends to a destination.
+fn source(destination: &SocketAddr) -> io::Result<SocketAddr> {
+    let any: IpAddr = match destination {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = bound(&SocketAddr::new(any, 0))?;
+    let (bytes, length) = Address::Ip(*destination).encode();
+    // SAFETY: the call reads `length` bytes of the address.
+    check(unsafe {
+        system::connect(socket.as_raw_fd(), bytes.as_ptr().cast(), length as libc::socklen_t)
+    })?;
+    let mut bytes = [0u8; STORAGE];
+    let mut length = STORAGE as libc::socklen_t;
+    // SAFETY: the call writes at most `length` bytes, the size of `bytes`, and the length.
+    check(unsafe {
+        system::getsockname(socket.as_raw_fd(), bytes.as_mut_ptr().cast(), &mut length)
+    })?;
+    match Address::decode(&bytes) {
+        Ok(Some(Address::Ip(mut source))) => {
+            source.set_port(0);
+            Ok(source)
+        }
+        _ => Err(io::ErrorKind::AddrNotAvailable.into()),
+    }
 }
 
 /// Finds a path's ends for a destination: the port and GID that send, and the destination's GID.
@@ -230,11 +274,7 @@ pub(super) fn route(
     let (source, here) = match bound {
         Some(bound) => bound,
         None => {
-            let any = if destination.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let socket = UdpSocket::bind(any).ok()?;
-            socket.connect(destination).ok()?;
-            let mut source = socket.local_addr().ok()?;
-            source.set_port(0);
+            let source = source(destination).ok()?;
             (source, place_of_gid(ports, &gid::of_ip(source.ip()))?)
         }
     };

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
 
+use super::super::uverbs::descriptors;
 use super::super::uverbs::errno::{Errno, Result, last};
-use super::super::uverbs::{descriptors, real};
 use super::state::Manager;
 use crate::engine::Engine;
-use crate::private;
+use crate::private::{self, system};
 
 /// An open event channel.
 pub(in super::super) struct CmFile {
@@ -40,13 +40,13 @@ impl CmFile {
             }
         }
         // SAFETY: the call passes no memory.
-        let user = unsafe { libc::eventfd(0, kind) };
+        let user = unsafe { system::eventfd(0, kind) };
         if user < 0 {
             return Err(last());
         }
         let signal = descriptors::duplicate_aside(user).inspect_err(|_| {
             // SAFETY: the descriptor was made above, and the program does not know it yet.
-            unsafe { real::close(user) };
+            unsafe { system::close(user) };
         })?;
         private::claim(signal);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -66,16 +66,14 @@ impl CmFile {
     /// `EAGAIN` if the descriptor does not block; `EINTR` after a signal.
     pub(super) fn wait(&self) -> Result<()> {
         // SAFETY: F_GETFL passes no memory.
-        let flags = unsafe { real::fcntl(self.signal, libc::F_GETFL, 0) };
+        let flags = unsafe { system::fcntl(self.signal, libc::F_GETFL, 0) };
         if flags & libc::O_NONBLOCK != 0 {
             return Err(Errno::EAGAIN);
         }
         let mut wait = libc::pollfd { fd: self.signal, events: libc::POLLIN, revents: 0 };
-        let none = std::ptr::null::<libc::c_void>();
-        // Not `poll`, which is a cancellation point: the thread would unwind through these frames.
-        // SAFETY: the call reads and writes one pollfd, which lives through it. The null pointers
-        // ask for no end of time and no other signal mask.
-        let ready = unsafe { libc::syscall(libc::SYS_ppoll, &raw mut wait, 1, none, none, 0) };
+        // SAFETY: the call reads and writes one pollfd, which lives through it. Null asks for no end
+        // of time.
+        let ready = unsafe { system::ppoll(&raw mut wait, 1, std::ptr::null_mut()) };
         if ready < 0 { Err(last()) } else { Ok(()) }
     }
 

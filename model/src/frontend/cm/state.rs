@@ -9,7 +9,7 @@ use libc::c_int;
 use zerocopy::IntoBytes;
 
 use super::super::uverbs::errno::{Errno, Result};
-use super::super::uverbs::{lock, real};
+use super::super::uverbs::lock;
 use super::abi::{AhAttr, ConnParam, Ece, EventReply, UdParam, event, qp_type};
 use super::address::{Address, Place};
 use super::group::Group;
@@ -18,6 +18,7 @@ use crate::engine::{Listening, Reserved, Shield};
 use crate::identity::Identity;
 use crate::management::Connection;
 use crate::management::subnet::Path;
+use crate::private::system;
 use crate::wire::{Frame, Route};
 
 /// The state under its lock, and what the engine asks at each entry.
@@ -520,7 +521,7 @@ impl Events {
     fn signal(&self) {
         let one = 1u64.to_ne_bytes();
         // SAFETY: the call reads the eight bytes of `one`.
-        unsafe { real::write(self.signal, one.as_ptr().cast(), one.len()) };
+        unsafe { system::write(self.signal, one.as_ptr().cast(), one.len()) };
     }
 
     /// Makes the descriptor unreadable if no event waits.
@@ -533,8 +534,8 @@ impl Events {
         // The program's own reads and writes of the descriptor fail: only these reach it.
         // SAFETY: the calls read and write `ready` and `count`, with their lengths.
         unsafe {
-            if libc::poll(&mut ready, 1, 0) == 1 {
-                real::read(self.signal, count.as_mut_ptr().cast(), count.len());
+            if system::poll(&mut ready, 1, 0) == 1 {
+                system::read(self.signal, count.as_mut_ptr().cast(), count.len());
             }
         }
     }

@@ -6,6 +6,7 @@ use super::ioctl::Attributes;
 use super::mr::Mr;
 use super::pd::Pd;
 use super::umem::PAGE;
+use crate::private::system;
 
 /// `IB_UVERBS_ADVISE_MR_ADVICE_*`
 const PREFETCH: u64 = 0;
@@ -77,7 +78,7 @@ fn populate(address: u64, length: u64, write: bool) -> Result<()> {
     }
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     // SAFETY: populating changes no byte of memory, wherever it is; what is not mapped is an error.
-    let asked = unsafe { libc::madvise(first as *mut _, (last - first) as usize, advice) };
+    let asked = unsafe { system::madvise(first as *mut _, (last - first) as usize, advice) };
     match (asked, super::errno::last()) {
         // Kernels before 5.14 do not know the advice: pages then come when they are accessed.
         (0, _) | (_, Errno::EINVAL) => Ok(()),

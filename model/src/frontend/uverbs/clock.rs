@@ -14,10 +14,11 @@ use libc::{c_int, c_void, off_t};
 use super::errno::{Errno, Result, last};
 use super::file::CommandFile;
 use super::function::Function;
+use super::lock;
 use super::trap::{self, PAGE};
 use super::uar::Page;
-use super::{lock, real};
 use crate::card::Card;
+use crate::private::system;
 
 /// Whether the register can be read: its loads have to be noticed.
 pub(super) const AVAILABLE: bool = trap::AVAILABLE;
@@ -95,13 +96,13 @@ impl Info {
         // SAFETY: the call reads the name, a C string. The kernel chooses where the new mapping is, of a
         // page that the file has.
         let (file, at) = unsafe {
-            let file = libc::memfd_create(c"mlx5-clock".as_ptr(), libc::MFD_CLOEXEC);
-            if file < 0 || libc::ftruncate(file, PAGE as off_t) != 0 {
+            let file = system::memfd_create(c"mlx5-clock".as_ptr(), libc::MFD_CLOEXEC);
+            if file < 0 || system::ftruncate(file, PAGE as off_t) != 0 {
                 return Err(last());
             }
             let file = super::descriptors::aside(file)?;
             let rights = libc::PROT_READ | libc::PROT_WRITE;
-            (file, real::mmap(std::ptr::null_mut(), PAGE, rights, libc::MAP_SHARED, file, 0))
+            (file, system::mmap(std::ptr::null_mut(), PAGE, rights, libc::MAP_SHARED, file, 0))
         };
         if at == libc::MAP_FAILED {
             return Err(last());
@@ -181,7 +182,7 @@ pub(super) unsafe fn map(
             // SAFETY: the caller guarantees that the replaced page is no longer used. The model's
             // file has the new page.
             let at = unsafe {
-                real::mmap(address, PAGE, libc::PROT_READ, libc::MAP_SHARED | fixed, info.file, 0)
+                system::mmap(address, PAGE, libc::PROT_READ, libc::MAP_SHARED | fixed, info.file, 0)
             };
             if at == libc::MAP_FAILED { Err(last()) } else { Ok(at) }
         })()),
@@ -195,7 +196,7 @@ pub(super) unsafe fn map(
             });
             let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
             // SAFETY: the caller guarantees that the replaced page is no longer used.
-            let at = unsafe { real::mmap(address, PAGE, libc::PROT_NONE, kind, -1, 0) };
+            let at = unsafe { system::mmap(address, PAGE, libc::PROT_NONE, kind, -1, 0) };
             if at == libc::MAP_FAILED {
                 return Err(last());
             }
@@ -203,11 +204,11 @@ pub(super) unsafe fn map(
             trap::replaced(at as usize, PAGE);
             if !trap::mapped(at as usize, trap::Target::Card(page)) {
                 // SAFETY: the page was mapped above, and the program does not know it yet.
-                unsafe { real::munmap(at, PAGE) };
+                unsafe { system::munmap(at, PAGE) };
                 return Err(Errno::ENOMEM);
             }
             // SAFETY: MADV_DONTFORK changes no byte of the page, which was mapped above.
-            unsafe { libc::madvise(at, PAGE, libc::MADV_DONTFORK) };
+            unsafe { system::madvise(at, PAGE, libc::MADV_DONTFORK) };
             Ok(at)
         })()),
         _ => None,

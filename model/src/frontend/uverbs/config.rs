@@ -3,6 +3,7 @@
 
 use crate::card::{Identity, Link, PortState, Profile};
 use crate::fault::Faults;
+use crate::private::files;
 use crate::trace::Detail;
 
 /// When the model offers devices.
@@ -302,8 +303,9 @@ fn faults(get: &dyn Fn(&str) -> Result<Option<String>, String>) -> Result<Faults
     let Some(value) = get("MLX5_MODEL_FAULTS")? else { return Ok(Faults::default()) };
     let file = value.contains('/').then_some(&value);
     let text = match file {
-        Some(path) => std::fs::read_to_string(path)
-            .map_err(|error| format!("MLX5_MODEL_FAULTS names {path}: {error}"))?,
+        Some(path) => {
+            files::text(path).map_err(|error| format!("MLX5_MODEL_FAULTS names {path}: {error}"))?
+        }
         None => value.clone(),
     };
     text.parse().map_err(|error| match file {

@@ -6,10 +6,9 @@
 //! shows: `counters` from QUERY_VPORT_COUNTER (`mad.c`), `hw_counters` from the counter set of the
 //! port, which verbs queue pairs name from INIT on (`counters.c`).
 
-use std::ffi::{CString, c_int};
-use std::fs::File;
+use std::ffi::CString;
 use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 use mlx5_sys::ifc::{
     Field, opcode, query_q_counter_in, query_q_counter_out, query_vport_counter_in,
@@ -21,7 +20,7 @@ use super::descriptors;
 use super::discovery::Offer;
 use super::function::Function;
 use super::running::Running;
-use crate::private::Private;
+use crate::private::{OwnFd, Private, check, system};
 
 /// The text of a counter that is not available, in the kernel's words.
 pub(super) const ABSENT: &str = "N/A (no PMA)";
@@ -150,7 +149,7 @@ impl Counter {
 
 /// A file with the count of a moment, as long as this value lives.
 pub(super) struct Shown {
-    _file: Private<OwnedFd>,
+    _file: Private,
     /// A name of the file.
     pub path: CString,
 }
@@ -169,16 +168,13 @@ pub(super) fn shown(offer: &Offer, path: &[u8]) -> Option<Shown> {
 
 fn file(text: &str) -> std::io::Result<Shown> {
     // SAFETY: the call reads the name, a C string, and returns a new descriptor or -1.
-    let fd: c_int = unsafe { libc::memfd_create(c"counter".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
+    let fd = check(unsafe { system::memfd_create(c"counter".as_ptr(), libc::MFD_CLOEXEC) })?;
     let fd = descriptors::aside(fd).map_err(|error| std::io::Error::from_raw_os_error(error.0))?;
     // SAFETY: the descriptor was made above, and nothing else owns it.
-    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    file.write_all(text.as_bytes())?;
+    let file = Private::new(unsafe { OwnFd::new(fd) }?);
+    (&*file).write_all(text.as_bytes())?;
     let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    Ok(Shown { _file: Private::new(file.into()), path })
+    Ok(Shown { _file: file, path })
 }
 
 #[cfg(test)]

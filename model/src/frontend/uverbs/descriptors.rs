@@ -24,7 +24,7 @@ use super::running::Running;
 use super::visitor::{Guest, Resources};
 use crate::engine::{Shield, is_inside};
 use crate::frontend::cm::CmFile;
-use crate::private;
+use crate::private::{self, system};
 
 /// Number of descriptors that can be distinguished; a command file beyond is refused.
 const LIMIT: usize = 1 << 16;
@@ -93,7 +93,7 @@ pub(super) fn identity(fd: c_int) -> Option<u64> {
     // SAFETY: integers, for which zeros are values.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the call writes one `stat`.
-    if unsafe { real::fstat(fd, &mut about) } != 0 {
+    if unsafe { system::fstat(fd, &mut about) } != 0 {
         return None;
     }
     let parts =
@@ -270,7 +270,7 @@ pub(super) fn connections(flags: c_int) -> c_int {
         entered.map(|()| fd).inspect_err(|_| {
             file.release();
             // SAFETY: `CmFile::open` has just made the descriptor, and nothing else owns it.
-            unsafe { real::close(fd) };
+            unsafe { system::close(fd) };
         })
     });
     opened.unwrap_or_else(|error| {
@@ -294,7 +294,7 @@ pub(super) fn resources(kind: c_int) -> c_int {
         let entered = running.descriptors.enter(fd, Descriptor::Resources(Arc::new(socket)));
         entered.map(|()| fd).inspect_err(|_| {
             // SAFETY: `Resources::open` has just made the descriptor, and nothing else owns it.
-            unsafe { real::close(fd) };
+            unsafe { system::close(fd) };
         })
     });
     opened.unwrap_or_else(|error| {
@@ -413,7 +413,7 @@ pub(super) fn duplicate(fd: c_int, to: c_int, kernel: impl FnOnce() -> c_int) ->
 pub(in crate::frontend) unsafe fn shut(fd: c_int) {
     private::release(fd);
     // SAFETY: the caller guarantees that the descriptor is its own, and not used any more.
-    unsafe { real::close(fd) };
+    unsafe { system::close(fd) };
 }
 
 /// A copy of a descriptor of the model was made by this process.
@@ -430,7 +430,7 @@ pub(super) fn aside(fd: c_int) -> Result<c_int> {
     let moved = duplicate_aside(fd)?;
     private::claim(moved);
     // SAFETY: the caller gives the descriptor away, and uses `moved` in its place.
-    unsafe { real::close(fd) };
+    unsafe { system::close(fd) };
     Ok(moved)
 }
 
@@ -438,11 +438,11 @@ pub(super) fn aside(fd: c_int) -> Result<c_int> {
 pub(in crate::frontend) fn duplicate_aside(fd: c_int) -> Result<c_int> {
     let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
     // SAFETY: the call writes one `rlimit`.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    unsafe { system::prlimit(0, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit) };
     let high = (limit.rlim_cur.min(LIMIT as u64) / 4 * 3) as c_int;
     for from in [high, 64, 0] {
         // SAFETY: F_DUPFD_CLOEXEC passes no memory.
-        let moved = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, from as usize) };
+        let moved = unsafe { system::fcntl(fd, libc::F_DUPFD_CLOEXEC, from as usize) };
         if moved >= 0 {
             return Ok(moved);
         }

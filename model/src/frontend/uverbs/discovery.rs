@@ -12,6 +12,7 @@ use super::sysfs::{self, Tree};
 use crate::card::Identity;
 use crate::engine::identities;
 use crate::fabric::udp::Interface;
+use crate::private::complain;
 
 /// The decision.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ pub(super) fn discovery() -> &'static Discovery {
     match DECIDED.compare_exchange(nothing, ours, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             if let Some(reason) = complaint {
-                eprintln!("mlx5-model: no device is offered: {reason}");
+                complain!("no device is offered: {reason}");
             }
             // SAFETY: the pointer comes from a box that was stored just now and is never freed.
             unsafe { &*ours }

@@ -11,8 +11,8 @@ use super::descriptors::aside;
 use super::errno::{Errno, Result, last};
 use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
-use super::real;
 use crate::object::Memic;
+use crate::private::system;
 
 const PAGE: u64 = 4096;
 /// `MLX5_IB_UAPI_DM_TYPE_MEMIC`
@@ -34,21 +34,21 @@ impl Window {
         // SAFETY: the call reads the name, a C string. The kernel chooses where the new mapping is, of
         // bytes that the file has.
         unsafe {
-            let file = libc::memfd_create(c"mlx5-memic".as_ptr(), libc::MFD_CLOEXEC);
+            let file = system::memfd_create(c"mlx5-memic".as_ptr(), libc::MFD_CLOEXEC);
             if file < 0 {
                 return Err(last());
             }
             let file = aside(file)?;
-            if libc::ftruncate(file, length as off_t) != 0 {
+            if system::ftruncate(file, length as off_t) != 0 {
                 return Err(last());
             }
             let rights = libc::PROT_READ | libc::PROT_WRITE;
-            let at = real::mmap(std::ptr::null_mut(), length, rights, libc::MAP_SHARED, file, 0);
+            let at = system::mmap(std::ptr::null_mut(), length, rights, libc::MAP_SHARED, file, 0);
             if at == libc::MAP_FAILED {
                 return Err(last());
             }
             // A forked child has its own card and its own window.
-            libc::madvise(at, length, libc::MADV_DONTFORK);
+            system::madvise(at, length, libc::MADV_DONTFORK);
             Ok(Self { file, address: at as u64 })
         }
     }
@@ -180,13 +180,13 @@ pub(super) unsafe fn map(
     // SAFETY: the caller guarantees that the replaced range is no longer used. The pages are inside
     // the model's file.
     let at = unsafe {
-        real::mmap(address, length, protection, flags, window.file, (page * PAGE) as off_t)
+        system::mmap(address, length, protection, flags, window.file, (page * PAGE) as off_t)
     };
     if at == libc::MAP_FAILED {
         return Err(last());
     }
     // As with a card's pages, they do not follow into a forked child.
     // SAFETY: MADV_DONTFORK changes no byte of the pages, which were mapped above.
-    unsafe { libc::madvise(at, length, libc::MADV_DONTFORK) };
+    unsafe { system::madvise(at, length, libc::MADV_DONTFORK) };
     Ok(at)
 }

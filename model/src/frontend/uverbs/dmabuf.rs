@@ -9,9 +9,10 @@ use libc::c_int;
 use super::errno::{Errno, Result};
 use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
+use super::mr;
 use super::pd::Pd;
 use super::umem::PAGE;
-use super::{mr, real};
+use crate::private::system;
 
 /// A mapping of the model's own.
 pub(super) struct Mapping {
@@ -28,7 +29,7 @@ impl Mapping {
         // SAFETY: integers, for which zeros are values; the call writes one `stat`.
         let size = unsafe {
             let mut stat: libc::stat = std::mem::zeroed();
-            if libc::fstat(fd, &mut stat) != 0 {
+            if system::fstat(fd, &mut stat) != 0 {
                 return Err(super::errno::last());
             }
             u64::try_from(stat.st_size).map_err(|_| Errno::EINVAL)?
@@ -42,7 +43,7 @@ impl Mapping {
         // SAFETY: the kernel chooses where the new mapping is.
         let base = unsafe {
             let at = first as libc::off_t;
-            real::mmap(std::ptr::null_mut(), whole, rights, libc::MAP_SHARED, fd, at)
+            system::mmap(std::ptr::null_mut(), whole, rights, libc::MAP_SHARED, fd, at)
         };
         if base == libc::MAP_FAILED {
             return Err(Errno::EINVAL);
@@ -55,7 +56,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: `new` has made the mapping. The region's key is gone, so no card reaches it any more.
-        unsafe { real::munmap(self.base as *mut _, self.length) };
+        unsafe { system::munmap(self.base as *mut _, self.length) };
     }
 }
 

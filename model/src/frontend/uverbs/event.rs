@@ -12,9 +12,9 @@ use libc::{c_int, c_void};
 
 use super::descriptors::{self, Descriptor, aside};
 use super::errno::{Result, last};
+use super::lock;
 use super::running::Running;
-use super::{lock, real};
-use crate::private;
+use crate::private::{self, system};
 
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl EventQueue {
         let mut pair = [0; 2];
         let flags = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
         // SAFETY: the call writes the two descriptors of `pair`.
-        if unsafe { libc::socketpair(libc::AF_UNIX, flags, 0, pair.as_mut_ptr()) } != 0 {
+        if unsafe { system::socketpair(libc::AF_UNIX, flags, 0, pair.as_mut_ptr()) } != 0 {
             return Err(last());
         }
         let [user, sender] = pair;
@@ -98,7 +98,7 @@ impl EventQueue {
             close(user);
         })?;
         // SAFETY: F_DUPFD_CLOEXEC passes no memory.
-        let receiver = unsafe { real::fcntl(user, libc::F_DUPFD_CLOEXEC, sender as usize) };
+        let receiver = unsafe { system::fcntl(user, libc::F_DUPFD_CLOEXEC, sender as usize) };
         let receiver = if receiver < 0 { Err(last()) } else { Ok(receiver) };
         let receiver = receiver.inspect_err(|_| {
             close(sender);
@@ -191,7 +191,7 @@ impl EventQueue {
             drop(state);
             // The time limit only covers the case that the queue is abandoned meanwhile.
             // SAFETY: the call reads and writes one pollfd, which lives through it.
-            unsafe { libc::poll(&mut wait, 1, 1000) };
+            unsafe { system::poll(&mut wait, 1, 1000) };
         }
     }
 
@@ -226,8 +226,8 @@ impl EventQueue {
         let to = (&raw mut byte).cast::<c_void>();
         // SAFETY: the call writes at most one byte, to `byte`; the rest of each event is cut off.
         unsafe {
-            while libc::recv(state.receiver, to, 1, libc::MSG_DONTWAIT) > 0 {}
-            libc::shutdown(state.sender, libc::SHUT_RDWR);
+            while system::recv(state.receiver, to, 1, libc::MSG_DONTWAIT) > 0 {}
+            system::shutdown(state.sender, libc::SHUT_RDWR);
         }
     }
 }
@@ -242,7 +242,7 @@ impl State {
     fn send(&mut self, source: Source, bytes: &[u8]) -> bool {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: the call reads `bytes`, whose length it is given.
-        let sent = unsafe { libc::send(self.sender, bytes.as_ptr().cast(), bytes.len(), flags) };
+        let sent = unsafe { system::send(self.sender, bytes.as_ptr().cast(), bytes.len(), flags) };
         if sent == bytes.len() as isize {
             self.unread.push_back(source);
             if self.unread.len() > 64 {
@@ -262,7 +262,7 @@ impl State {
             let mut bytes = vec![0; self.size];
             let (to, length) = (bytes.as_mut_ptr().cast::<c_void>(), bytes.len());
             // SAFETY: the call writes to `bytes`, whose length it is given.
-            let got = unsafe { libc::recv(self.receiver, to, length, libc::MSG_DONTWAIT) };
+            let got = unsafe { system::recv(self.receiver, to, length, libc::MSG_DONTWAIT) };
             if got != length as isize {
                 break;
             }
@@ -290,7 +290,7 @@ impl State {
         let mut bytes: c_int = 0;
         // SAFETY: FIONREAD writes one int.
         let asked = unsafe {
-            real::ioctl(self.receiver, libc::FIONREAD, (&raw mut bytes).cast::<c_void>())
+            system::ioctl(self.receiver, libc::FIONREAD, (&raw mut bytes).cast::<c_void>())
         };
         if asked == 0 {
             let unread = bytes as usize / self.size;

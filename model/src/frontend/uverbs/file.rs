@@ -19,6 +19,7 @@ use super::{
     ah, cq, device, devx, dm, flow, flow_matcher, lock, mr, multicast, mw, pd, qp, settings, srq,
     trap, uar, wq, xrcd,
 };
+use crate::private::system;
 
 /// A command file.
 pub(super) struct CommandFile {
@@ -143,7 +144,7 @@ impl CommandFile {
     pub fn new(running: &'static Running, device: usize) -> Self {
         trap::unblock();
         // SAFETY: the call has no arguments.
-        let opener = unsafe { libc::gettid() };
+        let opener = system::thread();
         Self { running, mode: settings::mode(), opener, device, state: Mutex::default() }
     }
 

@@ -8,14 +8,13 @@
 //! A tree is written as a draft and renamed when it is complete. The writer holds a lock on its
 //! draft, so a later start recognizes a draft whose writer was killed, and removes it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::real;
+use crate::private::{OwnFd, check, files, system};
 
 /// An entry of the tree.
 pub(super) enum Entry {
@@ -82,20 +81,20 @@ fn bases() -> Vec<PathBuf> {
 }
 
 fn user() -> u32 {
-    // SAFETY: geteuid passes no memory and cannot fail.
-    unsafe { libc::geteuid() }
+    system::user()
 }
 
 /// Returns this user's private folder in `base`, and makes it if necessary.
 fn private(base: &Path) -> io::Result<PathBuf> {
-    let base = absolute(base)?;
-    let about = fs::metadata(&base)?;
+    // Programs may change their working directory later.
+    let base = files::absolute(base)?;
+    let about = files::about(&base)?;
     let denied = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, why);
-    if about.uid() != 0 && about.uid() != user() && is_mapped(about.uid()) {
+    if about.st_uid != 0 && about.st_uid != user() && is_mapped(about.st_uid) {
         return Err(denied("belongs to another user"));
     }
     // Without the sticky bit others could rename the folder and put theirs in its place.
-    if about.mode() & 0o022 != 0 && about.mode() & libc::S_ISVTX == 0 {
+    if about.st_mode & 0o022 != 0 && about.st_mode & libc::S_ISVTX == 0 {
         return Err(denied("others can write to it and its sticky bit is not set"));
     }
     let usual = base.join(format!("mlx5-model-{}", user()));
@@ -107,10 +106,10 @@ fn private(base: &Path) -> io::Result<PathBuf> {
         return Ok(usual);
     }
     let prefix = format!("mlx5-model-{}.", user());
-    let mut others: Vec<PathBuf> = fs::read_dir(&base)?
-        .flatten()
-        .filter(|entry| entry.file_name().as_bytes().starts_with(prefix.as_bytes()))
-        .map(|entry| entry.path())
+    let mut others: Vec<PathBuf> = files::names(&base)?
+        .into_iter()
+        .filter(|name| name.as_bytes().starts_with(prefix.as_bytes()))
+        .map(|name| base.join(name))
         .filter(|path| is_private(path))
         .collect();
     others.sort();
@@ -122,14 +121,16 @@ fn private(base: &Path) -> io::Result<PathBuf> {
 
 /// Whether a path is a folder, and no link to one, that only this user can enter.
 fn is_private(path: &Path) -> bool {
-    fs::symlink_metadata(path)
-        .is_ok_and(|found| found.is_dir() && found.uid() == user() && found.mode() & 0o077 == 0)
+    files::about_link(path).is_ok_and(|found| {
+        let is_folder = files::is(&found, libc::S_IFDIR);
+        is_folder && found.st_uid == user() && found.st_mode & 0o077 == 0
+    })
 }
 
 /// Whether a user number is that of a user. In a user namespace the kernel shows one number for all
 /// users that the namespace does not have, among them the machine's root.
 fn is_mapped(user: u32) -> bool {
-    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else { return true };
+    let Ok(map) = files::text("/proc/self/uid_map") else { return true };
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().map(|number| number.parse::<u64>());
         let (Some(Ok(first)), _, Some(Ok(count))) =
@@ -141,23 +142,8 @@ fn is_mapped(user: u32) -> bool {
     })
 }
 
-/// The path without links, from the root on. Relative paths count from the working directory of
-/// now: programs may change theirs later.
-fn absolute(path: &Path) -> io::Result<PathBuf> {
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    let mut found = vec![0u8; libc::PATH_MAX as usize];
-    // SAFETY: the path is a C string, and the buffer has the PATH_MAX bytes that the call may write.
-    let answer = unsafe { real::realpath(path.as_ptr(), found.as_mut_ptr().cast()) };
-    if answer.is_null() {
-        return Err(io::Error::last_os_error());
-    }
-    let length = found.iter().position(|byte| *byte == 0).unwrap_or(found.len());
-    found.truncate(length);
-    Ok(PathBuf::from(std::ffi::OsString::from_vec(found)))
-}
-
 fn make(path: &Path) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)
+    files::make_folder(path, 0o700)
 }
 
 /// Makes a folder with an unguessable name.
@@ -165,7 +151,7 @@ fn make_random(base: &Path, prefix: &str) -> io::Result<PathBuf> {
     for _ in 0..ATTEMPTS {
         let mut random = [0; 8];
         // SAFETY: the call writes to `random`, whose length it is given.
-        let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+        let got = unsafe { system::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
         if got != random.len() as isize {
             return Err(io::Error::last_os_error());
         }
@@ -188,7 +174,7 @@ fn tree(folder: &Path, name: &str, entries: &[(String, Entry)]) -> io::Result<Pa
     }
     let draft = Draft::new(folder)?;
     draft.fill(entries)?;
-    if fs::rename(&draft.path, &root).is_ok() {
+    if files::rename(&draft.path, &root).is_ok() {
         return Ok(root);
     }
     // Another process was faster, or the tree there has lost files.
@@ -203,35 +189,36 @@ fn is_complete(root: &Path, entries: &[(String, Entry)]) -> bool {
     entries.iter().all(|(path, entry)| {
         let path = root.join(path);
         match entry {
-            Entry::File(text) => fs::symlink_metadata(path)
-                .is_ok_and(|found| found.is_file() && found.len() == text.len() as u64),
-            Entry::Link(target) => {
-                fs::read_link(path).is_ok_and(|found| found == Path::new(target))
+            Entry::File(text) => {
+                is_file(&path).is_some_and(|found| found.st_size as usize == text.len())
             }
-            Entry::Forbidden => fs::symlink_metadata(path).is_ok_and(|found| found.is_file()),
+            Entry::Link(target) => {
+                files::target(path).is_ok_and(|found| found == Path::new(target))
+            }
+            Entry::Forbidden => is_file(&path).is_some(),
         }
     })
 }
 
+/// Returns what the kernel knows of a regular file; `None` for anything else.
+fn is_file(path: &Path) -> Option<libc::stat> {
+    files::about_link(path).ok().filter(|found| files::is(found, libc::S_IFREG))
+}
+
 /// Takes the lock on a folder, unless another process has it.
-fn lock(path: &Path) -> io::Result<File> {
-    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-    let folder = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+fn lock(path: &Path) -> io::Result<OwnFd> {
+    let folder = files::open(path, libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)?;
     // SAFETY: `flock` passes no memory.
-    match unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
-        0 => Ok(folder),
-        _ => Err(io::Error::last_os_error()),
-    }
+    check(unsafe { system::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })?;
+    Ok(folder)
 }
 
 /// Removes drafts whose writers are gone. What cannot be removed stays, and harms nothing.
 fn sweep(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if !entry.file_name().as_bytes().starts_with(DRAFT.as_bytes()) {
-            continue;
-        }
-        let path = entry.path();
-        let removed = lock(&path).and_then(|_held| fs::remove_dir_all(&path));
+    let is_draft = |name: &OsStr| name.as_bytes().starts_with(DRAFT.as_bytes());
+    for name in files::names(folder).into_iter().flatten().filter(|name| is_draft(name)) {
+        let path = folder.join(name);
+        let removed = lock(&path).and_then(|_held| files::remove(&path));
         if let Err(error) = removed {
             tracing::debug!(path = %path.display(), %error, "a draft stays");
         }
@@ -241,7 +228,7 @@ fn sweep(folder: &Path) {
 /// A tree that is being written. Removed when it is dropped, unless it was renamed.
 struct Draft {
     path: PathBuf,
-    _lock: File,
+    _lock: OwnFd,
 }
 
 impl Draft {
@@ -250,7 +237,7 @@ impl Draft {
             let path = make_random(folder, DRAFT)?;
             // Another start may have taken it for one that was left, before it was locked.
             match lock(&path) {
-                Ok(held) if held.metadata()?.nlink() > 0 => return Ok(Self { path, _lock: held }),
+                Ok(held) if held.about()?.st_nlink > 0 => return Ok(Self { path, _lock: held }),
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "a new draft was swept away"),
             }
@@ -259,24 +246,18 @@ impl Draft {
     }
 
     fn fill(&self, entries: &[(String, Entry)]) -> io::Result<()> {
-        let mut folder = DirBuilder::new();
-        folder.recursive(true).mode(0o700);
         let create = |path: &Path, mode: u32| {
-            OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(mode)
-                .custom_flags(libc::O_NOFOLLOW)
-                .open(path)
+            let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+            files::open(path, flags, mode)
         };
         for (path, entry) in entries {
             let path = self.path.join(path);
             if let Some(parent) = path.parent() {
-                folder.create(parent)?;
+                files::make_folders(parent, 0o700)?;
             }
             match entry {
-                Entry::File(text) => create(&path, 0o600)?.write_all(text.as_bytes())?,
-                Entry::Link(target) => symlink(target, &path)?,
+                Entry::File(text) => (&create(&path, 0o600)?).write_all(text.as_bytes())?,
+                Entry::Link(target) => files::link(target, &path)?,
                 Entry::Forbidden => drop(create(&path, 0o000)?),
             }
         }
@@ -285,28 +266,21 @@ impl Draft {
 
     /// Puts the draft in the place of the existing folder, which is removed with the draft.
     fn replace(&self, root: &Path) -> io::Result<()> {
-        let name = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes());
-        let (draft, old) = (name(&self.path)?, name(root)?);
-        // SAFETY: the call reads both paths, which are C strings.
-        let swapped = unsafe {
-            let here = libc::AT_FDCWD;
-            libc::renameat2(here, draft.as_ptr(), here, old.as_ptr(), libc::RENAME_EXCHANGE)
-        };
-        if swapped == 0 {
+        if files::exchange(&self.path, root).is_ok() {
             return Ok(());
         }
         // File systems without the exchange.
         let aside = self.path.with_extension("old");
-        fs::rename(root, &aside)?;
-        fs::rename(&self.path, root)?;
-        fs::remove_dir_all(&aside)
+        files::rename(root, &aside)?;
+        files::rename(&self.path, root)?;
+        files::remove(&aside)
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
         // It does not exist if it was renamed. If it cannot be removed, a later start tries again.
-        if let Err(error) = fs::remove_dir_all(&self.path) {
+        if let Err(error) = files::remove(&self.path) {
             if error.kind() != io::ErrorKind::NotFound {
                 tracing::debug!(path = %self.path.display(), %error, "a draft stays");
             }

@@ -127,7 +127,7 @@ impl Function {
         command.set(alloc_q_counter_in::UID, FOR_ALL);
         let reply = run(command)?;
         let counters = alloc_q_counter_out::COUNTER_SET_ID.get(&reply) as u32;
-        let vectors = std::thread::available_parallelism().map_or(1, usize::from).min(64);
+        let vectors = crate::private::system::processors().min(64);
         let mut eqns = Vec::new();
         for vector in 0..=vectors {
             let buffer = Ring::new();

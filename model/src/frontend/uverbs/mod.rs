@@ -75,6 +75,7 @@ mod visitor;
 mod wq;
 mod xrcd;
 
+use crate::private::{complain, system};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use config::Mode;
@@ -99,13 +100,13 @@ fn thread(work: impl FnOnce() + Send + 'static) {
         libc::sigfillset(&mut all);
         libc::sigdelset(&mut all, libc::SIGSEGV);
         libc::sigdelset(&mut all, libc::SIGBUS);
-        real::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        system::signal_mask(libc::SIG_SETMASK, &all, &mut before);
         before
     };
     let started = std::thread::Builder::new().name("mlx5-model".into()).spawn(work);
     // SAFETY: the call reads the set, which was filled above.
-    unsafe { real::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    unsafe { system::signal_mask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
     if let Err(error) = started {
-        eprintln!("mlx5-model: a thread cannot be started: {error}");
+        complain!("a thread cannot be started: {error}");
     }
 }

@@ -22,6 +22,7 @@ use super::umem::{self, PAGE};
 use super::{lock, real, uar};
 use crate::engine::Shield;
 use crate::memory::{Fault, Memory, ProcessMemory};
+use crate::private::system;
 
 /// Position of the lowest bit of the space's number in a bus address.
 const SPACE: u32 = 57;
@@ -57,7 +58,9 @@ impl Drop for Aside {
     fn drop(&mut self) {
         // SAFETY: `new` has made the mapping. Its segments have shares of this value and are gone, so no
         // card reaches it.
-        unsafe { kernel::unmap(self.0.start as *mut c_void, (self.0.end - self.0.start) as usize) };
+        unsafe {
+            system::munmap(self.0.start as *mut c_void, (self.0.end - self.0.start) as usize)
+        };
     }
 }
 
@@ -336,7 +339,7 @@ impl Aside {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: the kernel chooses where the new mapping is.
         let to =
-            unsafe { kernel::map(std::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
+            unsafe { system::mmap(std::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
         if to == libc::MAP_FAILED {
             return Err(last());
         }
@@ -346,7 +349,7 @@ impl Aside {
             let from = part.start as *mut c_void;
             // SAFETY: the caller guarantees that the content of `part` is not used where it was. It is
             // moved over the mapping made above, which nothing uses.
-            let moved = unsafe { kernel::remap(from, length, length, flags, to) };
+            let moved = unsafe { system::mremap(from, length, length, flags, to) };
             moved != libc::MAP_FAILED
         };
         // The old place has to stay mapped where only its content goes. Old kernels can do without
@@ -356,7 +359,7 @@ impl Aside {
         }
         // A forked child has no use for it.
         // SAFETY: MADV_DONTFORK changes no byte of the mapping, which is the model's own.
-        unsafe { kernel::advise(to, length, libc::MADV_DONTFORK) };
+        unsafe { system::madvise(to, length, libc::MADV_DONTFORK) };
         Ok(aside)
     }
 }
@@ -428,62 +431,6 @@ pub(super) enum Door {
     Kernel,
 }
 
-/// The system calls themselves: the model's own changes are not for others to watch.
-mod kernel {
-    use libc::{c_int, c_long, c_void, size_t};
-
-    use super::super::real::syscall;
-
-    /// # Safety
-    /// With MAP_FIXED, nothing uses the replaced mapping from `address` on any more.
-    pub unsafe fn map(
-        address: *mut c_void,
-        length: size_t,
-        protection: c_int,
-        flags: c_int,
-        fd: c_int,
-        offset: libc::off_t,
-    ) -> *mut c_void {
-        let (at, length) = (address as c_long, length as c_long);
-        let (protection, flags, fd) = (protection.into(), flags.into(), fd.into());
-        // SAFETY: the caller guarantees that the replaced range is no longer used.
-        let mapped = unsafe { syscall(libc::SYS_mmap, at, length, protection, flags, fd, offset) };
-        mapped as *mut c_void
-    }
-
-    /// # Safety
-    /// Nothing uses the range any more.
-    pub unsafe fn unmap(address: *mut c_void, length: size_t) -> c_int {
-        let (at, length) = (address as c_long, length as c_long);
-        // SAFETY: the caller guarantees that the range is not used any more.
-        unsafe { syscall(libc::SYS_munmap, at, length, 0, 0, 0, 0) as c_int }
-    }
-
-    /// # Safety
-    /// Nothing uses the ranges that the call unmaps any more: the old range where it moves or
-    /// shrinks it, and with MREMAP_FIXED the range from `to` on.
-    pub unsafe fn remap(
-        address: *mut c_void,
-        old: size_t,
-        new: size_t,
-        flags: c_int,
-        to: *mut c_void,
-    ) -> *mut c_void {
-        let (at, old, new) = (address as c_long, old as c_long, new as c_long);
-        // SAFETY: the caller guarantees that the unmapped ranges are no longer used.
-        let now = unsafe { syscall(libc::SYS_mremap, at, old, new, flags.into(), to as c_long, 0) };
-        now as *mut c_void
-    }
-
-    /// # Safety
-    /// Nothing relies on the content of the range, where the advice drops it.
-    pub unsafe fn advise(address: *mut c_void, length: size_t, advice: c_int) -> c_int {
-        let (at, length) = (address as c_long, length as c_long);
-        // SAFETY: the caller guarantees that content which the advice drops is not relied on.
-        unsafe { syscall(libc::SYS_madvise, at, length, advice.into(), 0, 0, 0) as c_int }
-    }
-}
-
 /// The range of pages that a call names, if a kernel would accept it.
 fn range(start: usize, length: usize) -> Option<Range<u64>> {
     let (start, length) = (start as u64, length as u64);
@@ -515,7 +462,7 @@ pub(super) unsafe fn unmap(door: Door, address: *mut c_void, length: size_t) -> 
     let unmap = || unsafe {
         match door {
             Door::Library => real::munmap(address, length),
-            Door::Kernel => kernel::unmap(address, length),
+            Door::Kernel => system::munmap(address, length),
         }
     };
     // What the kernel refuses unmaps nothing.
@@ -550,7 +497,7 @@ pub(super) unsafe fn map(
         unsafe {
             match door {
                 Door::Library => real::mmap(address, length, protection, flags, fd, offset),
-                Door::Kernel => kernel::map(address, length, protection, flags, fd, offset),
+                Door::Kernel => system::mmap(address, length, protection, flags, fd, offset),
             }
         }
     };
@@ -571,7 +518,7 @@ pub(super) unsafe fn map(
         let place = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: the caller guarantees that nothing but the cards uses the range. The part that
         // the cards use is set aside. Nothing uses the new mapping yet, which is moved there.
-        unsafe { kernel::remap(new, whole, whole, place, address) }
+        unsafe { system::mremap(new, whole, whole, place, address) }
     });
     mapped.unwrap_or_else(|| map(address, flags))
 }
@@ -593,7 +540,7 @@ pub(super) unsafe fn remap(
     let remap = || unsafe {
         match door {
             Door::Library => real::mremap(address, old, new, flags, to),
-            Door::Kernel => kernel::remap(address, old, new, flags, to),
+            Door::Kernel => system::mremap(address, old, new, flags, to),
         }
     };
     let Some(from) = range(address as usize, old) else { return remap() };
@@ -612,7 +559,7 @@ pub(super) unsafe fn remap(
         // while the devices are stopped.
         // SAFETY: the caller guarantees that nothing but the cards uses the unmapped ranges. The
         // parts that the cards use are set aside.
-        let now = unsafe { kernel::remap(address, old, new, flags, to) };
+        let now = unsafe { system::mremap(address, old, new, flags, to) };
         if now != libc::MAP_FAILED && now != address {
             let stays = from.start..from.end.min(end);
             for part in pins.within(&stays) {
@@ -645,7 +592,7 @@ pub(super) unsafe fn advise(
     let advise = || unsafe {
         match door {
             Door::Library => real::madvise(address, length, advice),
-            Door::Kernel => kernel::advise(address, length, advice),
+            Door::Kernel => system::madvise(address, length, advice),
         }
     };
     let Some(range) = range(address as usize, length) else { return advise() };

@@ -7,6 +7,7 @@ use super::config::Mode;
 use super::running::{Running, own_process};
 use super::trap::PAGE;
 use super::uar::Page;
+use crate::private::system;
 use crate::queue::RECORDLESS;
 
 /// The registers of a page that start work: CQ arm at 0x20, BlueFlame from 0x800 on.
@@ -59,7 +60,7 @@ fn watch(running: &'static Running) {
     // The timer's own slack would be more than twice the pause.
     // A refusal only makes pauses longer.
     // SAFETY: the request passes no memory.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
+    unsafe { system::prctl(libc::PR_SET_TIMERSLACK, 1000) };
     crate::engine::be_brief();
     loop {
         let mut found = false;
@@ -67,7 +68,7 @@ fn watch(running: &'static Running) {
             found |= look(page, false);
         }
         if !found {
-            std::thread::sleep(PAUSE);
+            system::sleep(PAUSE);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Once;
 use super::config::Privilege;
 use super::discovery::{Discovery, discovery};
 use super::errno::{Errno, Result};
+use crate::private::{complain, system};
 
 /// `linux/capability.h`
 pub(super) const CAP_IPC_LOCK: u32 = 14;
@@ -16,7 +17,7 @@ pub(super) fn has(capability: u32) -> bool {
     let header = [VERSION_3, 0];
     let mut sets = [0u32; 6];
     // SAFETY: in version 3, the call reads and writes a header of two words and writes six words of sets.
-    let asked = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
+    let asked = unsafe { system::capget(header.as_ptr(), sets.as_mut_ptr()) };
     asked == 0 && sets[0] & 1 << capability != 0
 }
 
@@ -32,8 +33,8 @@ pub(super) fn check_raw() -> Result<()> {
         Discovery::On(offer) if offer.config.privilege == Privilege::Checked => Err(Errno::EPERM),
         _ => {
             REPORTED.call_once(|| {
-                eprintln!(
-                    "mlx5-model: this process has no CAP_NET_RAW, so Linux would refuse its raw packet \
+                complain!(
+                    "this process has no CAP_NET_RAW, so Linux would refuse its raw packet \
                      queue pair or flow (EPERM); MLX5_MODEL_PRIVILEGE=checked makes the model refuse too"
                 );
             });

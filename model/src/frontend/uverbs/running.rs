@@ -19,6 +19,7 @@ use crate::cost::{Parameters, VirtualTime};
 use crate::engine::{Engine, Interrupt, Shield};
 use crate::frontend::cm::Manager;
 use crate::memory::ProcessMemory;
+use crate::private::{complain, system};
 use crate::trace::{self, Header, Sink, Tap};
 
 /// The state of a process that has opened a device. Created once and never freed; a forked child
@@ -148,7 +149,7 @@ impl Running {
             Network::Udp(_) => Engine::on_network(&domain, &offer.interfaces, cards, interrupt),
         }
         .map_err(|error| {
-            eprintln!("mlx5-model: the cards cannot reach other processes: {error}");
+            complain!("the cards cannot reach other processes: {error}");
             Errno(error.raw_os_error().unwrap_or(libc::EIO))
         })?;
         let functions = offer
@@ -158,8 +159,8 @@ impl Running {
             .map(|(index, device)| Function::probe(&engine, index, device, interrupts.clone()))
             .collect::<Result<Vec<_>>>()
             .inspect_err(|error| {
-                eprintln!(
-                    "mlx5-model: a card cannot be initialized: {}",
+                complain!(
+                    "a card cannot be initialized: {}",
                     std::io::Error::from_raw_os_error(error.0)
                 );
             })?;
@@ -211,7 +212,7 @@ fn aside(fd: i32) -> std::io::Result<i32> {
 
 /// Reports why an output cannot be written.
 fn refused(variable: &str, name: &str, error: &std::io::Error) -> Errno {
-    eprintln!("mlx5-model: {variable} is {name}: {error}");
+    complain!("{variable} is {name}: {error}");
     Errno(error.raw_os_error().unwrap_or(libc::EBUSY))
 }
 
@@ -220,7 +221,8 @@ fn seed() -> u64 {
     let mut seed = [0; 8];
     // SAFETY: `seed` has the length given. If the kernel has no randomness yet, the process number
     // is enough: the devices' randomness is for numbering.
-    let got = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), libc::GRND_NONBLOCK) };
+    let got =
+        unsafe { system::getrandom(seed.as_mut_ptr().cast(), seed.len(), libc::GRND_NONBLOCK) };
     if got == seed.len() as isize {
         u64::from_ne_bytes(seed)
     } else {

@@ -3,6 +3,7 @@
 use libc::c_void;
 
 use super::trap::Work;
+use crate::private::system;
 
 /// Runs the work on the stack of the interrupted code, below what it may use, if the handler was
 /// started on the signal stack: that one may be too small for a card, and a fault in the work
@@ -23,7 +24,7 @@ pub(super) unsafe fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work
         unsafe {
             let mut disable: libc::stack_t = std::mem::zeroed();
             disable.ss_flags = libc::SS_DISABLE;
-            libc::sigaltstack(&disable, std::ptr::null_mut());
+            system::sigaltstack(&disable, std::ptr::null_mut());
         }
         (call.run)(call.work);
     }

@@ -7,16 +7,16 @@
 //! offer stay visible through links.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::config::Node;
 use super::counters;
 use super::folder::{self, Entry};
 use super::identity::{BOARD_ID, BUS, Device, VENDOR};
 use crate::card::{Link, PortState};
+use crate::private::{files, system};
 
 /// The kernel's own folders, by a name that is not redirected.
 const CLASS: &str = "/./sys/class";
@@ -53,16 +53,16 @@ pub(super) fn is_node(fd: libc::c_int) -> bool {
     // SAFETY: integers, for which zeros are values.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the call writes one `stat`.
-    let told = unsafe { libc::fstat(fd, &mut about) } == 0;
+    let told = unsafe { system::fstat(fd, &mut about) } == 0;
     let device = (libc::major(about.st_rdev), libc::minor(about.st_rdev));
     told && about.st_mode & libc::S_IFMT == libc::S_IFCHR && device == (1, 7)
 }
 
 /// Whether the kernel itself offers an mlx5 device.
 pub(super) fn hardware() -> bool {
-    let Ok(list) = fs::read_dir(format!("{CLASS}/infiniband_verbs")) else { return false };
-    list.flatten().any(|entry| {
-        let driver = fs::read_link(entry.path().join("device/driver"));
+    let class = format!("{CLASS}/infiniband_verbs");
+    files::names(&class).into_iter().flatten().any(|name| {
+        let driver = files::target(Path::new(&class).join(name).join("device/driver"));
         driver.is_ok_and(|path| path.file_name() == Some(OsStr::new("mlx5_core")))
     })
 }
@@ -75,13 +75,10 @@ pub(super) fn concerns(path: &[u8]) -> bool {
 impl Tree {
     /// Finds or writes the tree of these devices.
     pub fn new(devices: &[Device], node: Node) -> io::Result<Self> {
-        let first = fs::read_dir(format!("{CLASS}/infiniband_verbs"))
+        let first = files::names(format!("{CLASS}/infiniband_verbs"))
             .into_iter()
             .flatten()
-            .flatten()
-            .filter_map(|entry| {
-                entry.file_name().to_str()?.strip_prefix("uverbs")?.parse::<usize>().ok()
-            })
+            .filter_map(|name| name.to_str()?.strip_prefix("uverbs")?.parse::<usize>().ok())
             .max()
             .map_or(0, |last| last + 1);
         let mut entries = Vec::new();
@@ -128,8 +125,8 @@ impl Tree {
 
 /// Links to what the kernel offers.
 fn keep(entries: &mut Vec<(String, Entry)>, from: &str, to: &str) {
-    for entry in fs::read_dir(from).into_iter().flatten().flatten() {
-        let Ok(name) = entry.file_name().into_string() else { continue };
+    for name in files::names(from).into_iter().flatten() {
+        let Ok(name) = name.into_string() else { continue };
         let path = format!("{to}/{name}");
         if !entries.iter().any(|(known, _)| *known == path) {
             entries.push((path, Entry::Link(format!("{from}/{name}"))));
@@ -278,17 +275,13 @@ fn eui(guid: u64) -> String {
     words.join(":")
 }
 
-fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 fn cpu_list() -> String {
-    format!("0-{}", cpus() - 1)
+    format!("0-{}", system::processors() - 1)
 }
 
 /// One bit for each processor, in words of 32, the highest first.
 fn cpu_mask() -> String {
-    let cpus = cpus();
+    let cpus = system::processors();
     let words: Vec<String> = (0..cpus.div_ceil(32))
         .rev()
         .map(|word| {

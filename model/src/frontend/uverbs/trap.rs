@@ -20,6 +20,7 @@ use super::{observe, uar};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::engine::Stores;
 use crate::engine::Uncancelled;
+use crate::private::system;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::queue::blueflame_end;
 
@@ -176,7 +177,7 @@ pub(super) fn unblock() {
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, libc::SIGSEGV);
         libc::sigaddset(&mut set, libc::SIGBUS);
-        real::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        system::signal_mask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
     }
 }
 
@@ -449,7 +450,7 @@ fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
                 if theirs.sa_flags & libc::SA_NODEFER == 0 {
                     libc::sigaddset(&mut mask, signal);
                 }
-                real::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
+                system::signal_mask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
                 if theirs.sa_flags & libc::SA_SIGINFO != 0 {
                     let call = std::mem::transmute::<
                         usize,

@@ -21,9 +21,10 @@ use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
 use super::running::Running;
 use super::trap::{self, PAGE};
-use super::{clock, dm, lock, poll, real};
+use super::{clock, dm, lock, poll};
 use crate::card::Card;
 use crate::engine::{Engine, Shield, Stores};
+use crate::private::system;
 
 /// First page offset of objects. Lower offsets encode a command.
 const FIRST: u64 = 9 << 16;
@@ -174,7 +175,7 @@ impl Registers {
     /// No pages yet.
     pub fn new() -> Result<Self> {
         // SAFETY: the call reads the name, a C string.
-        let file = unsafe { libc::memfd_create(c"mlx5-uar".as_ptr(), libc::MFD_CLOEXEC) };
+        let file = unsafe { system::memfd_create(c"mlx5-uar".as_ptr(), libc::MFD_CLOEXEC) };
         if file < 0 {
             return Err(last());
         }
@@ -201,10 +202,10 @@ impl Registers {
         let index = pages.len() as u64;
         // SAFETY: the file is the model's, and grows. The kernel chooses where the new mapping is.
         let alias = unsafe {
-            if libc::ftruncate(self.file, (index as off_t + 1) * PAGE as off_t) != 0 {
+            if system::ftruncate(self.file, (index as off_t + 1) * PAGE as off_t) != 0 {
                 return Err(last());
             }
-            real::mmap(
+            system::mmap(
                 std::ptr::null_mut(),
                 PAGE,
                 libc::PROT_READ | libc::PROT_WRITE,
@@ -245,7 +246,7 @@ impl Registers {
     /// Returns the pages in use of the devices that this thread opened in manual mode.
     pub fn of_this_thread(&self) -> Vec<&'static Page> {
         // SAFETY: the call has no arguments.
-        let thread = unsafe { libc::gettid() };
+        let thread = system::thread();
         let mut pages = self.of(Mode::Manual);
         pages.retain(|page| page.opener.load(Ordering::Acquire) == thread);
         pages
@@ -371,7 +372,7 @@ pub(super) unsafe fn map(
         // SAFETY: the caller guarantees that the replaced mapping is not used any more. The page is
         // inside the model's file.
         let at = unsafe {
-            real::mmap(
+            system::mmap(
                 address,
                 PAGE,
                 allowed,
@@ -388,13 +389,13 @@ pub(super) unsafe fn map(
             trap::replaced(at as usize, PAGE);
             if !trap::mapped(at as usize, trap::Target::Card(page)) {
                 // SAFETY: the page was mapped above, and the program does not know it yet.
-                unsafe { real::munmap(at, PAGE) };
+                unsafe { system::munmap(at, PAGE) };
                 return Err(Errno::ENOMEM);
             }
         }
         // Like a real device's registers, the page is not inherited by a forked child.
         // SAFETY: MADV_DONTFORK changes no byte of the page, which was mapped above.
-        unsafe { libc::madvise(at, PAGE, libc::MADV_DONTFORK) };
+        unsafe { system::madvise(at, PAGE, libc::MADV_DONTFORK) };
         Ok(at)
     })();
     mapped.unwrap_or_else(|error| {

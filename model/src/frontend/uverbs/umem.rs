@@ -10,6 +10,7 @@ use super::errno::{Errno, Result};
 use super::pins::Pin;
 use super::running::Running;
 use super::{lock, privilege};
+use crate::private::{files, system};
 
 /// Pages that hold doorbell records, by address: many records share one, which is pinned once.
 #[derive(Default)]
@@ -118,7 +119,7 @@ impl Drop for Counted {
 fn limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call writes one `rlimit`.
-    if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0 {
+    if unsafe { system::prlimit(0, libc::RLIMIT_MEMLOCK, std::ptr::null(), &mut limit) } != 0 {
         return u64::MAX;
     }
     if limit.rlim_cur == libc::RLIM_INFINITY { u64::MAX } else { limit.rlim_cur / PAGE }
@@ -135,7 +136,7 @@ fn mapping(line: &str) -> Option<(Range<u64>, &str)> {
 /// The parts of a range of pages that lie in one mapping each. Page by page where the kernel does
 /// not say.
 pub(super) fn mappings(range: &Range<u64>) -> Vec<Range<u64>> {
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+    let Ok(maps) = files::text("/proc/self/maps") else {
         let starts = range.clone().step_by(PAGE as usize);
         return starts.map(|start| start..start + PAGE).collect();
     };
@@ -146,7 +147,7 @@ pub(super) fn mappings(range: &Range<u64>) -> Vec<Range<u64>> {
 
 /// Whether every page is mapped with the rights.
 fn mapped(first: u64, last: u64, writable: bool) -> bool {
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+    let Ok(maps) = files::text("/proc/self/maps") else {
         // Without it nothing can be said; a card's access to memory that is not there fails later.
         return true;
     };

@@ -16,6 +16,7 @@ use super::function::Function;
 use super::ioctl::Attributes;
 use super::legacy::Request;
 use super::{lock, user};
+use crate::private::system;
 
 /// An XRC domain.
 pub(super) struct Xrcd {
@@ -36,7 +37,7 @@ fn identify(fd: c_int) -> Result<FileId> {
     // SAFETY: integers, for which zeros are values.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the call writes one `stat`.
-    if unsafe { libc::fstat(fd, &mut status) } != 0 {
+    if unsafe { system::fstat(fd, &mut status) } != 0 {
         return Err(last());
     }
     Ok((status.st_dev, status.st_ino))

@@ -1,17 +1,16 @@
 use super::*;
 
-fn pair() -> [OwnedFd; 2] {
-    use std::os::fd::FromRawFd;
+fn pair() -> [OwnFd; 2] {
     let mut fds = [0; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: the call writes two descriptors to `fds`.
     check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) }).unwrap();
     // SAFETY: the call has just created the descriptors, so they have no other owner.
-    fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+    fds.map(|fd| unsafe { OwnFd::new(fd) }.unwrap())
 }
 
 /// Takes frames that wait.
-fn take(buffers: &mut Buffers, fd: &OwnedFd) -> (Vec<Frame>, Received) {
+fn take(buffers: &mut Buffers, fd: &OwnFd) -> (Vec<Frame>, Received) {
     let mut frames = Vec::new();
     let received = buffers.receive(fd, |frame| frames.push(frame.clone())).unwrap();
     (frames, received)

@@ -15,9 +15,10 @@ use super::super::descriptors::Descriptor;
 use super::super::errno::{Errno, Result, last, set_errno};
 use super::super::file::CommandFile;
 use super::super::ioctl::Attributes;
-use super::super::{lock, real};
+use super::super::lock;
 use super::target::{self, Does};
 use super::{SHORTEST, allowed};
+use crate::private::system;
 
 /// Bytes of answers in a file that may be waited for or unread (`MAX_ASYNC_BYTES_IN_USE`).
 const LIMIT: usize = 1 << 20;
@@ -46,15 +47,15 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
     let mut state = file.state();
     state.context()?;
     // SAFETY: `eventfd` passes no memory.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
+    let fd = unsafe { system::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
     if fd < 0 {
         return Err(last());
     }
     // SAFETY: F_DUPFD_CLOEXEC passes no memory.
-    let copy = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    let copy = unsafe { system::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     let close = |fd| {
         // SAFETY: it is called with the descriptor of this function, which the program does not know yet.
-        unsafe { real::close(fd) };
+        unsafe { system::close(fd) };
     };
     let copy = if copy < 0 { Err(last()) } else { super::super::descriptors::aside(copy) };
     let count = copy.inspect_err(|_| close(fd))?;
@@ -146,7 +147,7 @@ impl AnswerFile {
                 return state.give(to);
             }
             // SAFETY: F_GETFL passes no memory.
-            let flags = unsafe { real::fcntl(fd, libc::F_GETFL, 0) };
+            let flags = unsafe { system::fcntl(fd, libc::F_GETFL, 0) };
             if flags < 0 || state.count.is_none() {
                 return Err(Errno::EBADF);
             }
@@ -161,7 +162,7 @@ impl AnswerFile {
             drop(state);
             let mut wait = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
             // SAFETY: the call reads and writes one pollfd, which lives through it.
-            if unsafe { libc::poll(&mut wait, 1, -1) } < 0 {
+            if unsafe { system::poll(&mut wait, 1, -1) } < 0 {
                 return Err(last());
             }
         }
@@ -185,7 +186,7 @@ impl Answers {
         let fd = self.count?;
         let mut wait = libc::pollfd { fd, events, revents: 0 };
         // SAFETY: the call reads and writes one pollfd, which lives through it.
-        let ready = unsafe { libc::poll(&mut wait, 1, 0) } == 1 && wait.revents & events != 0;
+        let ready = unsafe { system::poll(&mut wait, 1, 0) } == 1 && wait.revents & events != 0;
         ready.then_some(fd)
     }
 
@@ -194,7 +195,7 @@ impl Answers {
         let one = 1u64;
         if let Some(fd) = self.ready(libc::POLLOUT) {
             // SAFETY: the call reads the eight bytes of `one`.
-            unsafe { libc::write(fd, (&raw const one).cast(), size_of_val(&one)) };
+            unsafe { system::write(fd, (&raw const one).cast(), size_of_val(&one)) };
         }
     }
 
@@ -204,7 +205,7 @@ impl Answers {
         let ready = self.ready(libc::POLLIN);
         if let Some(fd) = ready {
             // SAFETY: the call writes at most the eight bytes of `one`.
-            unsafe { real::read(fd, (&raw mut one).cast(), size_of_val(&one)) };
+            unsafe { system::read(fd, (&raw mut one).cast(), size_of_val(&one)) };
         }
         ready.is_some()
     }

@@ -20,9 +20,10 @@ use super::super::event::{EventQueue, Source};
 use super::super::file::CommandFile;
 use super::super::function::{Function, event};
 use super::super::ioctl::Attributes;
-use super::super::{lock, real};
+use super::super::lock;
 use super::object::Devx;
 use crate::card::Card;
+use crate::private::system;
 
 /// `MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA`
 const OMIT_DATA: u64 = 1;
@@ -102,18 +103,18 @@ impl EventFile {
         // A read with too short a buffer takes no event out.
         let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
         // SAFETY: with a length of 0 the call writes no byte.
-        let next = unsafe { libc::recv(fd, std::ptr::null_mut(), 0, flags) };
+        let next = unsafe { system::recv(fd, std::ptr::null_mut(), 0, flags) };
         match usize::try_from(next) {
             Err(_) => next,
             Ok(0) => {
                 // SAFETY: F_GETFL passes no memory.
-                let flags = unsafe { real::fcntl(fd, libc::F_GETFL, 0) };
+                let flags = unsafe { system::fcntl(fd, libc::F_GETFL, 0) };
                 let waits = flags & libc::O_NONBLOCK == 0;
                 refused(if waits { Errno::EIO } else { Errno::EAGAIN })
             }
             Ok(size) if size > length => refused(Errno::EINVAL),
             // SAFETY: the caller guarantees that `to` is valid for writes of `length` bytes.
-            Ok(_) => unsafe { real::read(fd, to, length) },
+            Ok(_) => unsafe { system::read(fd, to, length) },
         }
     }
 }
@@ -288,19 +289,20 @@ struct Signal(c_int);
 impl Signal {
     fn new(fd: c_int) -> Result<Self> {
         // SAFETY: F_DUPFD_CLOEXEC passes no memory.
-        let copy = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+        let copy = unsafe { system::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
         if copy < 0 {
             return Err(last());
         }
         let signal = Self(aside(copy).inspect_err(|_| {
             // SAFETY: `fcntl` has just created the descriptor, so it has no other owner.
-            unsafe { real::close(copy) };
+            unsafe { system::close(copy) };
         })?);
         let path = format!("/proc/self/fd/{}\0", signal.0);
         let mut target = [0u8; 32];
         // SAFETY: the call reads the path, a C string, and writes at most the length of `target`.
         let length = unsafe {
-            real::readlink(path.as_ptr().cast(), target.as_mut_ptr().cast(), target.len())
+            let (path, to) = (path.as_ptr().cast(), target.as_mut_ptr().cast());
+            system::readlinkat(libc::AT_FDCWD, path, to, target.len())
         };
         let target = &target[..usize::try_from(length).map_err(|_| last())?];
         if target == b"anon_inode:[eventfd]" { Ok(signal) } else { Err(Errno::EINVAL) }
@@ -312,8 +314,8 @@ impl Signal {
         let one = 1u64;
         // SAFETY: the calls access one pollfd and the eight bytes of `one`.
         unsafe {
-            if libc::poll(&mut room, 1, 0) == 1 && room.revents & libc::POLLOUT != 0 {
-                libc::write(self.0, (&raw const one).cast(), size_of_val(&one));
+            if system::poll(&mut room, 1, 0) == 1 && room.revents & libc::POLLOUT != 0 {
+                system::write(self.0, (&raw const one).cast(), size_of_val(&one));
             }
         }
     }

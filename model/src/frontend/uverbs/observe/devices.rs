@@ -1,12 +1,11 @@
 //! The machine's devices, as sysfs names them.
 
 use std::ffi::c_int;
-use std::fs;
 use std::path::Path;
 
-use super::super::real;
 use crate::card::{Identity, Link};
 use crate::engine::identities;
+use crate::private::{files, system};
 
 /// Most devices that a recording has.
 const MOST: usize = 16;
@@ -26,9 +25,9 @@ impl Devices {
     pub fn of_the_machine() -> Self {
         let mut devices = Vec::new();
         let class = Path::new("/sys/class/infiniband_verbs");
-        for entry in fs::read_dir(class).into_iter().flatten().flatten() {
+        for name in files::names(class).into_iter().flatten() {
             let text = |file: &str| {
-                let text = fs::read_to_string(class.join(entry.file_name()).join(file)).ok()?;
+                let text = files::text(class.join(&name).join(file)).ok()?;
                 Some(text.trim().to_owned())
             };
             if let (Some(name), Some(node)) = (text("ibdev"), text("dev")) {
@@ -53,7 +52,7 @@ impl Devices {
         // SAFETY: integers, for which zeros are values.
         let mut about: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: the call writes one `stat`.
-        if unsafe { real::fstat(fd, &mut about) } != 0 {
+        if unsafe { system::fstat(fd, &mut about) } != 0 {
             return 0;
         }
         let node = format!("{}:{}", libc::major(about.st_rdev), libc::minor(about.st_rdev));
@@ -69,7 +68,7 @@ impl Devices {
 /// Reads what sysfs says of a device. What it does not say is that of a model's device.
 fn identity(name: &str) -> Identity {
     let class = Path::new("/sys/class/infiniband").join(name);
-    let text = |file: &str| fs::read_to_string(class.join(file)).unwrap_or_default();
+    let text = |file: &str| files::text(class.join(file)).unwrap_or_default();
     let is_ethernet = text("ports/1/link_layer").trim() == "Ethernet";
     let link = if is_ethernet { Link::Roce } else { Link::InfiniBand };
     let guid = u64::from_str_radix(&text("node_guid").trim().replace(':', ""), 16);

@@ -40,6 +40,7 @@ use crate::trace::{Call, Detail, Header, Record, Sink, Tap};
 
 pub(super) use page::Page;
 
+use crate::private::complain;
 use devices::Devices;
 use queues::Queues;
 
@@ -136,14 +137,14 @@ impl Observer {
     fn start() -> Option<&'static Self> {
         let Output(name) = config::observed()?;
         if !trap::installed() && !trap::install() {
-            eprintln!("mlx5-model: stores to registers cannot be trapped, so nothing is traced");
+            complain!("stores to registers cannot be trapped, so nothing is traced");
             return None;
         }
         let devices = Devices::of_the_machine();
         let sink = match Sink::open(&name, aside) {
             Ok(sink) => sink,
             Err(error) => {
-                eprintln!("mlx5-model: MLX5_MODEL_OBSERVE is {name}: {error}");
+                complain!("MLX5_MODEL_OBSERVE is {name}: {error}");
                 return None;
             }
         };
@@ -245,7 +246,7 @@ pub(super) unsafe fn map(
     let _shield = Shield::new();
     let uar = lock(&observer.queues).register_page(fd, offset)?;
     if length != trap::PAGE {
-        eprintln!("mlx5-model: a register page of {length} bytes is not traced");
+        complain!("a register page of {length} bytes is not traced");
         return None;
     }
     // SAFETY: the caller guarantees that the replaced mapping is not used any more.

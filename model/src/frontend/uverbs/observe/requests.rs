@@ -29,6 +29,7 @@ use super::{DEVICE, FILE, LIMIT, Observer, device};
 use crate::object::{MiniFormat, Service};
 use crate::trace::{Call, Record};
 
+use crate::private::complain;
 use Recorded::{Destroys, Reads};
 
 /// `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
@@ -347,9 +348,9 @@ fn enter_cq(request: &mut Request<'_>, number: u32, ring: Option<CqRing>) {
     let card = request.card;
     match ring {
         Some(ring) => drop(request.queues.cqs.insert((card, number), ring)),
-        None => eprintln!(
-            "mlx5-model: CQ {number:#x} has a layout that is not known, so its CQEs are not traced"
-        ),
+        None => {
+            complain!("CQ {number:#x} has a layout that is not known, so its CQEs are not traced")
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::super::thread;
 use super::Observer;
+use crate::private::system;
 
 /// The time between two looks. A device may write more CQEs in it than a ring has, if the program
 /// consumes them: these are missed, and the recording says how many.
@@ -13,7 +14,7 @@ const PAUSE: Duration = Duration::from_micros(500);
 pub(super) fn start(observer: &'static Observer) {
     thread(|| {
         loop {
-            std::thread::sleep(PAUSE);
+            system::sleep(PAUSE);
             observer.look();
         }
     });

@@ -1,5 +1,7 @@
 //! Unit tests.
 
+use std::fs;
+
 use super::*;
 
 #[test]
@@ -7,7 +9,7 @@ fn processors_are_one_bit_each() {
     let mask = cpu_mask();
     let bits: u32 =
         mask.split(',').map(|word| u32::from_str_radix(word, 16).unwrap().count_ones()).sum();
-    assert_eq!(bits as usize, cpus());
+    assert_eq!(bits as usize, system::processors());
 }
 
 #[test]

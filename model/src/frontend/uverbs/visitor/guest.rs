@@ -1,8 +1,6 @@
 //! The guest: a process that has copied a descriptor.
 
-use std::fs;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use libc::c_int;
@@ -15,16 +13,17 @@ use super::super::ioctl::{Kind, VALID_OUTPUT};
 use super::super::running::Running;
 use super::super::{lock, methods, sysfs, user};
 use super::message::{Carried, Reader, Writer, ask};
-use super::{PATIENCE, address, names, peer};
-use crate::fabric::local::socket;
+use super::{PATIENCE, names};
+use crate::fabric::local::socket::{self, Fd};
+use crate::private::files;
 
 /// A device that another process has open.
 pub(in super::super) struct Guest {
-    host: Mutex<UnixStream>,
+    host: Mutex<Fd>,
 }
 
 /// A connection to a process that answers.
-pub(super) fn connect(process: u32) -> io::Result<UnixStream> {
+pub(super) fn connect(process: u32) -> io::Result<Fd> {
     let start = format!("{}{process}.", names());
     let mut found = Err(io::ErrorKind::NotFound.into());
     // Of several names, all but one belong to another user or another process.
@@ -37,13 +36,11 @@ pub(super) fn connect(process: u32) -> io::Result<UnixStream> {
     found
 }
 
-fn host(name: &str, process: u32) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect_addr(&address(name)?)?;
-    if peer(&stream)? != process {
+fn host(name: &str, process: u32) -> io::Result<Fd> {
+    let stream = socket::connect_stream(name, PATIENCE)?;
+    if socket::process(&stream)?.unsigned_abs() != process {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
     Ok(stream)
 }
 
@@ -60,7 +57,7 @@ pub(in super::super) fn copied(pidfd: c_int, original: c_int, copy: c_int) {
 }
 
 fn adopt(pidfd: c_int, original: c_int, copy: c_int) -> io::Result<()> {
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{pidfd}"))?;
+    let info = files::text(format!("/proc/self/fdinfo/{pidfd}"))?;
     let process = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
     let process: u32 = process.ok_or(io::ErrorKind::NotFound)?;
     let running = Running::get().map_err(|error| io::Error::from_raw_os_error(error.0))?;
@@ -68,9 +65,9 @@ fn adopt(pidfd: c_int, original: c_int, copy: c_int) -> io::Result<()> {
         running.descriptors.copied(original, copy);
         return Ok(());
     }
-    let mut host = connect(process)?;
-    Writer::default().number(ask::FILE).number(original as u32).send(&mut host)?;
-    if Reader::receive(&mut host)?.number()? == 0 {
+    let host = connect(process)?;
+    Writer::default().number(ask::FILE).number(original as u32).send(&mut &*host)?;
+    if Reader::receive(&mut &*host)?.number()? == 0 {
         return Err(io::ErrorKind::NotFound.into());
     }
     let guest = Descriptor::Guest(Arc::new(Guest { host: Mutex::new(host) }));
@@ -106,9 +103,9 @@ impl Guest {
         message.number(ask::REQUEST).number(header.object.into()).number(header.method.into());
         message.number(carried.len() as u32);
         carried.iter().for_each(|one| one.write(&mut message));
-        let mut host = lock(&self.host);
+        let host = lock(&self.host);
         // A host that is gone is a device that was unplugged.
-        let answered = message.send(&mut *host).and_then(|()| Reader::receive(&mut *host));
+        let answered = message.send(&mut &**host).and_then(|()| Reader::receive(&mut &**host));
         let mut reply = answered.map_err(|_| Errno::EIO)?;
         let result = reply.number().map_err(|_| Errno::EIO)?;
         for (index, one) in carried.iter().enumerate() {

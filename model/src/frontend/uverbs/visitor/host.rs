@@ -1,8 +1,7 @@
 //! The host: the process that opened a device.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -14,11 +13,11 @@ use super::super::errno::Errno;
 use super::super::file::CommandFile;
 use super::super::ioctl::Kind;
 use super::super::running::{Running, own_process};
-use super::super::{ioctl, methods, real, thread};
+use super::super::{ioctl, methods, thread};
 use super::message::{Carried, Reader, Writer, ask};
-use super::{PATIENCE, address, names, peer, resources};
-use crate::fabric::local::socket;
-use crate::private::{self, Private};
+use super::{PATIENCE, names, resources};
+use crate::fabric::local::socket::{self, Fd};
+use crate::private::{self, OwnFd, Private, system};
 
 /// The process that listens, or 0.
 static LISTENS: AtomicI32 = AtomicI32::new(0);
@@ -37,12 +36,9 @@ pub(in super::super) fn open(running: &'static Running) {
         return;
     }
     let listening = socket::unguessable().and_then(|end| {
-        let address = address(&format!("{}{own}.{end}", names()))?;
-        let listener = UnixListener::bind_addr(&address)?;
-        listener.set_nonblocking(true)?;
-        let high = out_of_the_way(listener.into());
-        LISTENER.store(high.as_raw_fd(), Ordering::Release);
-        Ok(Private::new(UnixListener::from(high)))
+        let listener = socket::listen_for_streams(&format!("{}{own}.{end}", names()))?;
+        LISTENER.store(listener.as_raw_fd(), Ordering::Release);
+        Ok(listener)
     });
     match listening {
         Ok(listener) => {
@@ -60,46 +56,37 @@ pub(in super::super) fn forget() {
         private::release(listener);
         // SAFETY: the descriptor came over the fork without the thread that owns it, so nothing in this
         // process uses or closes it.
-        unsafe { real::close(listener) };
-    }
-}
-
-/// Moves a descriptor, unless there is no other number for it.
-fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
-    match duplicate_aside(fd.as_raw_fd()) {
-        // SAFETY: `duplicate_aside` has just made the descriptor, so no other value owns it.
-        Ok(moved) => unsafe { OwnedFd::from_raw_fd(moved) },
-        Err(_) => fd,
+        unsafe { system::close(listener) };
     }
 }
 
 /// A descriptor to do without when the program has taken all others, so that a guest can be served.
-struct Reserve(Option<Private<OwnedFd>>);
+struct Reserve(Option<Private>);
 
 impl Reserve {
-    fn new(listener: &UnixListener) -> Self {
+    fn new(listener: &Fd) -> Self {
         let mut reserve = Self(None);
         reserve.fill(listener);
         reserve
     }
 
-    fn fill(&mut self, listener: &UnixListener) {
+    fn fill(&mut self, listener: &Fd) {
         if self.0.is_none() {
             let copy = duplicate_aside(listener.as_raw_fd());
             // SAFETY: `duplicate_aside` has just made the descriptor, so no other value owns it.
-            self.0 = copy.ok().map(|fd| Private::new(unsafe { OwnedFd::from_raw_fd(fd) }));
+            self.0 = copy.ok().and_then(|fd| unsafe { OwnFd::new(fd) }.ok()).map(Private::new);
         }
     }
 }
 
 /// A guest.
 struct Connection {
-    stream: Private<UnixStream>,
+    stream: Fd,
     /// The open device whose descriptor it has.
     file: Option<Arc<CommandFile>>,
 }
 
-fn listen(running: &'static Running, listener: &UnixListener, mut reserve: Reserve) {
+fn listen(running: &'static Running, listener: &Fd, mut reserve: Reserve) {
     /// How long the thread sleeps, in milliseconds, when it has no descriptor for a guest: the
     /// program does not tell when it closes one.
     const WITHOUT: libc::c_int = 100;
@@ -112,7 +99,7 @@ fn listen(running: &'static Running, listener: &UnixListener, mut reserve: Reser
         let mut ready = vec![polled(listener.as_raw_fd(), events)];
         ready.extend(guests.iter().map(|guest| polled(guest.stream.as_raw_fd(), libc::POLLIN)));
         // SAFETY: `ready` has as many entries as its length says, and lives through the call.
-        unsafe { libc::poll(ready.as_mut_ptr(), ready.len() as libc::nfds_t, wait) };
+        unsafe { system::poll(ready.as_mut_ptr(), ready.len() as libc::nfds_t, wait) };
         let mut spoke = ready[1..].iter().map(|entry| entry.revents != 0);
         guests.retain_mut(|guest| match spoke.next() {
             // A guest that is gone, or sends an invalid message, is disconnected.
@@ -120,10 +107,11 @@ fn listen(running: &'static Running, listener: &UnixListener, mut reserve: Reser
             _ => true,
         });
         if ready[0].revents != 0 {
-            let accepted = match accept(listener) {
+            let accept = || socket::accept_stream(listener, PATIENCE);
+            let accepted = match accept() {
                 Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
                     reserve.0 = None;
-                    accept(listener)
+                    accept()
                 }
                 accepted => accepted,
             };
@@ -133,16 +121,6 @@ fn listen(running: &'static Running, listener: &UnixListener, mut reserve: Reser
             }
         }
     }
-}
-
-fn accept(listener: &UnixListener) -> io::Result<Private<UnixStream>> {
-    let (stream, _) = listener.accept()?;
-    peer(&stream)?;
-    let stream = UnixStream::from(out_of_the_way(stream.into()));
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(Private::new(stream))
 }
 
 impl Connection {

@@ -14,10 +14,6 @@ mod host;
 mod message;
 mod resources;
 
-use std::io;
-use std::os::fd::AsRawFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
 use crate::fabric::local::socket::user_names;
@@ -33,34 +29,4 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// suffix follow, so no other process can take the name first.
 fn names() -> String {
     format!("{}process/", user_names())
-}
-
-/// A name of the network namespace, not of the file system.
-fn address(name: &str) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(name)
-}
-
-/// Returns the process at the other end. Its user must be this one's, or root.
-fn peer(stream: &UnixStream) -> io::Result<u32> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the call writes at most `length` bytes, the size of `peer`.
-    let result = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &mut length,
-        )
-    };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: geteuid passes no memory and cannot fail.
-    let own = unsafe { libc::geteuid() };
-    match peer.uid == own || peer.uid == 0 {
-        true => Ok(peer.pid.unsigned_abs()),
-        false => Err(io::ErrorKind::PermissionDenied.into()),
-    }
 }

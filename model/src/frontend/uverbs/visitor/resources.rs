@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 use libc::c_int;
 
@@ -20,7 +20,7 @@ use super::message::{Reader, Writer, ask};
 use super::names;
 use crate::fabric::local::socket;
 use crate::object::{Qp, Service, State};
-use crate::private::Private;
+use crate::private::{OwnFd, Private, system};
 
 /// `RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, …)` of RDMA_NLDEV_CMD_GET and RDMA_NLDEV_CMD_RES_QP_GET
 const GET: u16 = 5 << 10 | 1;
@@ -45,7 +45,7 @@ const ENTRIES: usize = 64;
 /// A socket of this family.
 pub(in super::super) struct Resources {
     /// The other end of the program's socket, by which replies are sent.
-    other: Private<OwnedFd>,
+    other: Private,
 }
 
 /// A queue pair, as hosts report it.
@@ -123,9 +123,9 @@ fn entries() -> Vec<Entry> {
 }
 
 fn of(process: u32) -> io::Result<Vec<Entry>> {
-    let mut host = connect(process)?;
-    Writer::default().number(ask::QUEUE_PAIRS).send(&mut host)?;
-    let mut reply = Reader::receive(&mut host)?;
+    let host = connect(process)?;
+    Writer::default().number(ask::QUEUE_PAIRS).send(&mut &*host)?;
+    let mut reply = Reader::receive(&mut &*host)?;
     let count = reply.number()?;
     (0..count)
         .map(|_| {
@@ -158,13 +158,13 @@ impl Resources {
         // SAFETY: the call writes the two descriptors of `pair`.
         let made = unsafe {
             let kind = libc::SOCK_SEQPACKET | flags | libc::SOCK_CLOEXEC;
-            libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr())
+            system::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr())
         };
         if made != 0 {
             return Err(last());
         }
         // SAFETY: the call has just made the descriptor, so nothing else owns it.
-        let other = Private::new(unsafe { OwnedFd::from_raw_fd(pair[1]) });
+        let other = Private::new(unsafe { OwnFd::new(pair[1]) }.map_err(|_| last())?);
         Ok((pair[0], Resources { other }))
     }
 
@@ -225,7 +225,7 @@ impl Resources {
         // SAFETY: the call reads `message`, whose length it is given.
         let sent = unsafe {
             let bytes = message.as_ptr().cast();
-            super::super::real::send(self.other.as_raw_fd(), bytes, message.len(), flags)
+            system::send(self.other.as_raw_fd(), bytes, message.len(), flags)
         };
         if sent < 0 { Err(last()) } else { Ok(()) }
     }
