@@ -33,7 +33,7 @@
 //! | `MLX5_MODEL` | `auto`: where the kernel offers no mlx5 device; `always`; `never` | `auto` |
 //! | `MLX5_MODEL_LINK` | `infiniband`, `roce` | `infiniband` |
 //! | `MLX5_MODEL_NETWORK` | `machine`; `udp:` and an interface or address for each device, whose ports then send RoCEv2 over UDP | `machine` |
-//! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual`: see [`Mode`] | `trapped` |
+//! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual`: see [`Mode`] | `trapped`; under valgrind `polled` |
 //! | `MLX5_MODEL_TIME` | `real`; `virtual`: the devices' clocks say what the work would cost in a model of a device (docs/model.md, "Virtual time") | `real` |
 //! | `MLX5_MODEL_DEVICES` | 1 to 16 | 1 |
 //! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware accepts commands from programs | `allowed` |
@@ -49,7 +49,8 @@
 //! | `MLX5_MODEL_NODE` | `open`, `missing`, `forbidden`: whether the device's node can be opened | `open` |
 //! | `MLX5_MODEL_UAR` | `all`, `noncached`: the kinds of register pages given | `all` |
 //!
-//! Any other value is reported on stderr, and no device is found. Programs can recognize the model
+//! Any other value, and any other variable that begins with `MLX5_MODEL_`, is reported on stderr, and
+//! no device is found ([`refusal`]). Programs can recognize the model
 //! by its board id, `MLX5-MODEL` (`board_id` in sysfs and `ibv_devinfo`).
 //!
 //! # Inside
@@ -104,6 +105,6 @@ pub mod wire;
 pub mod work;
 
 pub use frontend::uverbs::{
-    Mode, Unavailable, fault_tallies, offered, run, set_faults, set_mode, set_port,
+    Mode, Unavailable, fault_tallies, offered, refusal, run, set_faults, set_mode, set_port,
     set_timeout_floor,
 };

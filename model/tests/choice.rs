@@ -76,6 +76,15 @@ fn a_value_that_is_not_known_offers_nothing_and_says_why() {
     }
 }
 
+#[test]
+fn a_variable_that_is_not_known_offers_nothing_and_says_the_nearest() {
+    let output = child(&[("MLX5_MODEL_LNIK", "roce")]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("MLX5_MODEL_LNIK") && text.contains("MLX5_MODEL_LINK"), "{output:?}");
+    assert_eq!(text.matches("mlx5-model: ").count(), 1, "{output:?}");
+    assert!(devices(&output).is_empty(), "{output:?}");
+}
+
 /// Takes CAP_NET_RAW from this thread, also from one of root.
 fn drop_net_raw() {
     const CAP_NET_RAW: u32 = 13;

@@ -1,5 +1,5 @@
-//! Programs under valgrind. It runs one thread at a time and cannot step over a trapped store, so
-//! these programs use polled mode.
+//! Programs under valgrind. It runs one thread at a time and cannot step over a trapped store, so the
+//! default there is polled mode.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn pingpong(tool: &[&str]) -> [Output; 2] {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let port = port::free();
     let side = |name: &str, host: Option<&str>| {
-        let mut command = Model { roce: false, mode: Some("polled") }.command("valgrind");
+        let mut command = Model { roce: false, mode: None }.command("valgrind");
         // Threads that wait for each other need their turns.
         command.arg("--fair-sched=yes").args(tool);
         command.args(["ibv_rc_pingpong", "-p", &port, "-n", ITERATIONS, "-c"]).args(host);
@@ -37,6 +37,15 @@ fn pingpong(tool: &[&str]) -> [Output; 2] {
         assert!(!side.stdout.contains("invalid data"), "{side}");
     }
     sides
+}
+
+#[test]
+fn trapped_mode_is_refused_with_the_cure() {
+    let mut command = Model { roce: false, mode: Some("trapped") }.command("valgrind");
+    command.args(["--tool=none", "ibv_devices"]);
+    let output = Process::start("ibv_devices", command).finish(LIMIT);
+    assert!(!output.stdout.contains("mlx5_0"), "{output}");
+    assert!(output.stderr.contains("set MLX5_MODEL_MODE=polled"), "{output}");
 }
 
 #[test]

@@ -23,12 +23,27 @@ pub fn of_programs() -> Result<Bed> {
     match runs_on() {
         Some(MODEL) => Ok(Bed::Model),
         Some(_) => Ok(Bed::Device),
-        None => Err(Error::NoDevice(
+        None => Err(missing(
             "no mlx5 device found: `lspci -d 15b3:` lists this machine's ConnectX functions, and \
              their driver is mlx5_ib"
                 .to_owned(),
         )),
     }
+}
+
+/// Returns the error of a machine without a device. Where the model was asked for and is withheld, the
+/// error says why instead.
+pub fn missing(text: String) -> Error {
+    match withheld() {
+        Some(reason) => Error::Told(reason),
+        None => Error::NoDevice(text),
+    }
+}
+
+/// Returns why the model, although asked for, offers no device: the variable that is wrong.
+#[must_use]
+pub fn withheld() -> Option<String> {
+    mlx5_model::refusal().map(|reason| format!("the model offers no device: {reason}"))
 }
 
 /// The name of the model as a kind of devices.

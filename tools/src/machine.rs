@@ -2,7 +2,7 @@
 
 use mlx5::verbs::{self, Context, Device};
 
-use crate::bed::is_model;
+use crate::bed::{self, is_model};
 use crate::options::{Options, Subject};
 use crate::outcome::{Error, Result};
 use crate::output::say;
@@ -73,7 +73,7 @@ impl Machine {
     pub fn devices(&self) -> Result<Vec<Device>> {
         let listed = verbs::devices().map_err(or_the_model)?;
         if listed.is_empty() {
-            return Err(Error::NoDevice(
+            return Err(bed::missing(
                 "no RDMA device found: `lspci -d 15b3:` lists this machine's ConnectX functions, \
                  and their driver is mlx5_ib"
                     .to_owned(),
@@ -96,5 +96,5 @@ fn or_the_model(error: mlx5::Error) -> Error {
         mlx5::Error::DeviceNotFound { present, .. } => present.is_empty(),
         _ => false,
     };
-    if absent { Error::NoDevice(error.to_string()) } else { error.into() }
+    if absent { bed::missing(error.to_string()) } else { error.into() }
 }

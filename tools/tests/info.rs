@@ -351,6 +351,19 @@ fn obstacle(json: &Value, name: &str, verdict: &str) -> String {
 }
 
 #[test]
+fn a_wrong_variable_of_the_model_is_the_verdict() {
+    let (text, json) = unusable(|arguments| {
+        let mut command = mlx5(&[arguments, &["--model"]].concat());
+        command.env("MLX5_MODEL_LINK", "token");
+        command
+    });
+    let verdict = json["report"]["obstacles"]["verdict"].as_str().unwrap();
+    assert!(verdict.contains("MLX5_MODEL_LINK is \"token\""), "{verdict}");
+    assert!(obstacle(&json, "function", "broken").contains("correct or unset the variable"));
+    assert!(!text.err.contains("with --model"), "{}", text.err);
+}
+
+#[test]
 fn a_machine_without_a_device_is_reported_with_its_obstacles() {
     let functions = std::fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
     let vendor = |path: std::path::PathBuf| std::fs::read_to_string(path.join("vendor"));

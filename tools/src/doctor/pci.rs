@@ -3,6 +3,7 @@
 use super::check::{Check, Group, Question};
 use super::situation::{Function, Situation};
 use super::tree::Tree;
+use crate::bed;
 
 pub fn look(situation: &Situation) -> Vec<Check> {
     let mut checks = presence(situation);
@@ -53,6 +54,9 @@ fn present(situation: &Situation) -> Check {
             "the tree has no sys/bus/pci",
             Some("copy /sys/bus and /sys/devices as well".to_owned()),
         );
+    }
+    if let Some(reason) = bed::withheld().filter(|_| situation.tree.is_own()) {
+        return question.broken(reason, "env | grep MLX5_MODEL    # correct or unset the variable");
     }
     question.broken(
         "no PCI function of NVIDIA (Mellanox), vendor 15b3",

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use libc::{c_int, c_void, off_t};
 
+use super::config::can_trap;
 use super::errno::{Errno, Result, last};
 use super::file::CommandFile;
 use super::function::Function;
@@ -20,8 +21,10 @@ use super::uar::Page;
 use crate::card::Card;
 use crate::private::system;
 
-/// Whether the register can be read: its loads have to be noticed.
-pub(super) const AVAILABLE: bool = trap::AVAILABLE;
+/// Returns whether the register can be read: its loads have to be noticed.
+pub(super) fn is_readable() -> bool {
+    can_trap()
+}
 
 /// `MLX5_IB_CLOCK_INFO_V1`
 pub(super) const VERSION: u32 = 0;
@@ -186,7 +189,7 @@ pub(super) unsafe fn map(
             };
             if at == libc::MAP_FAILED { Err(last()) } else { Ok(at) }
         })()),
-        CORE_CLOCK if AVAILABLE => Some((|| {
+        CORE_CLOCK if is_readable() => Some((|| {
             if protection & (libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
                 return Err(Errno::EPERM);
             }

@@ -1,6 +1,7 @@
 //! Environment variables. Every variable the model reads is read here; the crate's documentation
 //! lists them.
 
+use super::{trap, valgrind};
 use crate::card::{Identity, Link, PortState, Profile};
 use crate::fault::Faults;
 use crate::private::files;
@@ -141,17 +142,51 @@ pub(super) struct Config {
     pub privilege: Privilege,
 }
 
+/// All variables of the model.
+const VARIABLES: &[&str] = &[
+    "MLX5_MODEL",
+    "MLX5_MODEL_CAPTURE",
+    "MLX5_MODEL_DEVICES",
+    "MLX5_MODEL_DEVX",
+    "MLX5_MODEL_FAULTS",
+    "MLX5_MODEL_LINK",
+    "MLX5_MODEL_MODE",
+    "MLX5_MODEL_MTU",
+    "MLX5_MODEL_NETWORK",
+    "MLX5_MODEL_NODE",
+    "MLX5_MODEL_OBSERVE",
+    "MLX5_MODEL_PORT",
+    "MLX5_MODEL_PRIVILEGE",
+    "MLX5_MODEL_PROFILE",
+    "MLX5_MODEL_TIME",
+    "MLX5_MODEL_TIMEOUT_FLOOR",
+    "MLX5_MODEL_TRACE",
+    "MLX5_MODEL_TRACE_DETAIL",
+    "MLX5_MODEL_UAR",
+];
+/// Variables that are read elsewhere: by the command `mlx5`, by the build, and by tests.
+const OTHERS: &[&str] = &["MLX5_MODEL_LIBRARY", "MLX5_MODEL_BUILD"];
+const TESTS: &str = "MLX5_MODEL_TEST_";
+
+/// Returns whether stores of this process can be trapped.
+pub(super) fn can_trap() -> bool {
+    trap::AVAILABLE && !valgrind::is_running()
+}
+
 /// Most devices offered at once.
 const DEVICES: usize = 16;
 
 impl Config {
     /// Reads the environment. The error names the variable, its value and the allowed values.
     pub fn from_environment() -> Result<Self, String> {
-        Self::from(&|name| match std::env::var(name) {
+        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+        known(names)?;
+        let get = |name: &str| match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
             Err(std::env::VarError::NotPresent) => Ok(None),
             Err(error) => Err(format!("{name}: {error}")),
-        })
+        };
+        Self::from(&get, can_trap())
     }
 
     /// Returns the identity with the environment's settings.
@@ -166,7 +201,11 @@ impl Config {
         }
     }
 
-    fn from(get: &dyn Fn(&str) -> Result<Option<String>, String>) -> Result<Self, String> {
+    /// Reads the variables that `get` returns. `traps` says whether stores can be trapped.
+    fn from(
+        get: &dyn Fn(&str) -> Result<Option<String>, String>,
+        traps: bool,
+    ) -> Result<Self, String> {
         let when = choose(
             get,
             "MLX5_MODEL",
@@ -177,16 +216,18 @@ impl Config {
             "MLX5_MODEL_LINK",
             &[("infiniband", Link::InfiniBand), ("roce", Link::Roce)],
         )?;
-        let default = if super::trap::AVAILABLE { Mode::Trapped } else { Mode::Polled };
+        let default = if traps { Mode::Trapped } else { Mode::Polled };
         let mode = choose(
             get,
             "MLX5_MODEL_MODE",
             &[("trapped", Mode::Trapped), ("polled", Mode::Polled), ("manual", Mode::Manual)],
         )?;
-        if mode == Some(Mode::Trapped) && !super::trap::AVAILABLE {
-            return Err(
-                "MLX5_MODEL_MODE=trapped is made for x86-64 and arm64 alone; use polled".into()
-            );
+        if mode == Some(Mode::Trapped) && !traps {
+            let why = match trap::AVAILABLE {
+                true => "fails under valgrind, which cannot step over a store that faults",
+                false => "is made for x86-64 and arm64 alone",
+            };
+            return Err(format!("MLX5_MODEL_MODE=trapped {why}; set MLX5_MODEL_MODE=polled"));
         }
         let devices = number(get, "MLX5_MODEL_DEVICES", 1, DEVICES)?;
         let timeout_floor = number(get, "MLX5_MODEL_TIMEOUT_FLOOR", 0, 31)?;
@@ -260,6 +301,39 @@ impl Config {
             privilege: privilege.unwrap_or(Privilege::Granted),
         })
     }
+}
+
+/// Checks that every variable with the model's prefix is one that it knows.
+///
+/// # Errors
+/// A sentence with the first unknown variable, and the known one that is most like it.
+fn known(names: impl Iterator<Item = String>) -> Result<(), String> {
+    let is_known =
+        |name: &str| VARIABLES.contains(&name) || OTHERS.contains(&name) || name.starts_with(TESTS);
+    let mut unknown: Vec<String> =
+        names.filter(|name| name.starts_with("MLX5_MODEL_") && !is_known(name)).collect();
+    // The environment has no order.
+    unknown.sort();
+    let Some(name) = unknown.first() else { return Ok(()) };
+    let nearest =
+        VARIABLES.iter().min_by_key(|known| distance(known, name)).unwrap_or(&"MLX5_MODEL");
+    Err(format!(
+        "{name} is no variable of the model: set {nearest}, which is the nearest, or unset it"
+    ))
+}
+
+/// Returns how many letters have to be inserted, removed or replaced to turn one text into the other.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
+        for (at, with) in other.bytes().enumerate() {
+            let replaced = diagonal + usize::from(letter != with);
+            diagonal = row[at + 1];
+            row[at + 1] = replaced.min(diagonal + 1).min(row[at] + 1);
+        }
+    }
+    row[other.len()]
 }
 
 fn number(
@@ -356,7 +430,7 @@ fn time(
              process: packets of MLX5_MODEL_NETWORK=udp carry no virtual time; leave one of them out"
             .into()),
         (_, Mode::Polled | Mode::Manual, _) => Err("MLX5_MODEL_TIME=virtual has to see every store: \
-             it needs MLX5_MODEL_MODE=trapped, on x86-64 or arm64"
+             it needs MLX5_MODEL_MODE=trapped, on x86-64 or arm64 and not under valgrind"
             .into()),
     }
 }

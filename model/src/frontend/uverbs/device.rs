@@ -163,7 +163,7 @@ fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<
         max_srq_recv_wr: caps.power(cmd_hca_cap::LOG_MAX_SRQ_SZ),
         num_ports: caps.get(cmd_hca_cap::NUM_PORTS).max(1) as u16,
         flow_action_flags: 0,
-        comp_mask: u32::from(clock::AVAILABLE)
+        comp_mask: u32::from(clock::is_readable())
             | (caps.get(cmd_hca_cap::DUMP_FILL_MKEY) << 1)
             | (caps.get(cmd_hca_cap::ECE_SUPPORT) << 2)
             | 1 << 3,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use super::config::{Config, Network, When};
 use super::identity::Device;
 use super::observe;
-use super::sysfs::{self, Tree};
+use super::sysfs::{self, NODE, Tree};
 use crate::card::Identity;
 use crate::engine::identities;
 use crate::fabric::udp::Interface;
@@ -19,8 +19,8 @@ use crate::private::complain;
 pub(super) enum Discovery {
     /// The program sees only the kernel's devices, if any.
     Off,
-    /// The model cannot be offered; the reason has been written to stderr.
-    Refused,
+    /// The model cannot be offered; this reason has been written to stderr.
+    Refused(String),
     /// The model is offered.
     On(Box<Offer>),
 }
@@ -65,19 +65,17 @@ pub(super) fn discovery() -> &'static Discovery {
         return decided;
     }
     silence_next();
-    let (decided, complaint) = match decide() {
-        Ok(decided) => (decided, None),
-        Err(reason) => (Discovery::Refused, Some(reason)),
-    };
+    let decided = decide().unwrap_or_else(Discovery::Refused);
     let ours = Box::into_raw(Box::new(decided));
     let nothing = std::ptr::null_mut();
     match DECIDED.compare_exchange(nothing, ours, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            if let Some(reason) = complaint {
+            // SAFETY: the pointer comes from a box that was stored just now and is never freed.
+            let ours = unsafe { &*ours };
+            if let Discovery::Refused(reason) = ours {
                 complain!("no device is offered: {reason}");
             }
-            // SAFETY: the pointer comes from a box that was stored just now and is never freed.
-            unsafe { &*ours }
+            ours
         }
         Err(first) => {
             // SAFETY: `ours` was not stored, so no other thread has seen it. The other thread's box
@@ -104,6 +102,7 @@ fn decide() -> Result<Discovery, String> {
             found.map_err(|error| format!("MLX5_MODEL_NETWORK=udp:{}: {error}", names.join(",")))?
         }
     };
+    sysfs::check_node(NODE)?;
     let devices: Vec<Device> = named(&config, &interfaces, 0)
         .enumerate()
         .map(|(index, identity)| Device::new(index, &identity))
@@ -169,7 +168,7 @@ pub(super) unsafe fn redirect(path: *const libc::c_char) -> Redirect {
     }
     match discovery() {
         Discovery::Off => Redirect::No,
-        Discovery::Refused => Redirect::Refused(libc::ENODEV),
+        Discovery::Refused(_) => Redirect::Refused(libc::ENODEV),
         Discovery::On(offer) => match offer.tree.redirect(path) {
             None => Redirect::No,
             Some(path) => match CString::new(path.into_os_string().into_vec()) {

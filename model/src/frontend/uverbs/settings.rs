@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::config::Mode;
+use super::config::{Mode, can_trap};
 use super::discovery::{Discovery, discovery};
+use super::poll;
 use super::running::Running;
-use super::{poll, trap};
 use crate::card::Card;
 use crate::fault::{Faults, RuleError, Tally};
 
@@ -14,17 +14,19 @@ static MODE: AtomicU8 = AtomicU8::new(0);
 
 /// Why a mode cannot be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("stores to registers cannot be trapped on this processor; use Mode::Polled")]
+#[error(
+    "stores to registers cannot be trapped on this processor or under valgrind; use Mode::Polled"
+)]
 pub struct Unavailable;
 
 /// Sets how stores to registers are noticed, for every device this process opens from now on.
 /// Devices that are open keep theirs.
 ///
 /// # Errors
-/// [`Unavailable`] for [`Mode::Trapped`] on processors other than x86-64 and arm64.
+/// [`Unavailable`] for [`Mode::Trapped`] on processors other than x86-64 and arm64, and under valgrind.
 pub fn set_mode(mode: Mode) -> Result<(), Unavailable> {
     let value = match mode {
-        Mode::Trapped if !trap::AVAILABLE => return Err(Unavailable),
+        Mode::Trapped if !can_trap() => return Err(Unavailable),
         Mode::Trapped => 1,
         Mode::Polled => 2,
         Mode::Manual => 3,
@@ -58,6 +60,16 @@ pub fn run() {
 /// see the variables in the crate's documentation.
 pub fn offered() -> bool {
     matches!(discovery(), Discovery::On(_))
+}
+
+/// Returns why the model offers no device although the environment asks for it: a sentence with the
+/// variable and the cure. `None` if it offers devices, or was not asked to. Decides now if it was not
+/// decided yet.
+pub fn refusal() -> Option<&'static str> {
+    match discovery() {
+        Discovery::Refused(reason) => Some(reason),
+        Discovery::Off | Discovery::On(_) => None,
+    }
 }
 
 /// Plugs in the cable of this process' slice of a device's port, or pulls it: programs get

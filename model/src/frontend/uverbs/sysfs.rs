@@ -8,6 +8,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -56,6 +57,21 @@ pub(super) fn is_node(fd: libc::c_int) -> bool {
     let told = unsafe { system::fstat(fd, &mut about) } == 0;
     let device = (libc::major(about.st_rdev), libc::minor(about.st_rdev));
     told && about.st_mode & libc::S_IFMT == libc::S_IFCHR && device == (1, 7)
+}
+
+/// Checks that the character device that stands for command files can be opened.
+///
+/// # Errors
+/// A sentence with the cause and the cure.
+pub(super) fn check_node(path: &str) -> Result<(), String> {
+    let cure = format!("make it: mknod -m 666 {path} c 1 7");
+    match files::open(path, libc::O_RDWR, 0) {
+        Ok(node) if is_node(node.as_raw_fd()) => Ok(()),
+        Ok(_) => Err(format!("{path}, which stands for device nodes, is another file; {cure}")),
+        Err(error) => {
+            Err(format!("{path}, which stands for device nodes, cannot be opened: {error}; {cure}"))
+        }
+    }
 }
 
 /// Whether the kernel itself offers an mlx5 device.

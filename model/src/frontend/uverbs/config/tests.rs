@@ -3,9 +3,40 @@
 use super::*;
 
 fn read(pairs: &[(&str, &str)]) -> Result<Config, String> {
-    Config::from(&|name| {
+    read_where(pairs, trap::AVAILABLE)
+}
+
+fn read_where(pairs: &[(&str, &str)], traps: bool) -> Result<Config, String> {
+    let get = |name: &str| {
+        assert!(VARIABLES.contains(&name), "{name} is read, so it is in the list of variables");
         Ok(pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string()))
-    })
+    };
+    Config::from(&get, traps)
+}
+
+#[test]
+fn a_variable_that_is_not_known_is_refused_with_the_nearest_name() {
+    let check = |names: &[&str]| known(names.iter().map(|name| name.to_string()));
+    for (wrong, right) in [
+        ("MLX5_MODEL_LNIK", "MLX5_MODEL_LINK"),
+        ("MLX5_MODEL_DEVICE", "MLX5_MODEL_DEVICES"),
+        ("MLX5_MODEL_TIMEOUT", "MLX5_MODEL_TIMEOUT_FLOOR"),
+        ("MLX5_MODEL_FAULT", "MLX5_MODEL_FAULTS"),
+    ] {
+        let error = check(&["PATH", "MLX5_MODEL", wrong]).unwrap_err();
+        assert!(error.contains(&format!("{wrong} is no variable")), "{error}");
+        assert!(error.contains(&format!("set {right},")), "{error}");
+    }
+    check(VARIABLES).unwrap();
+    check(&["MLX5_MODEL_LIBRARY", "MLX5_MODEL_TEST_ROLE", "MLX5_MODELS", "HOME"]).unwrap();
+}
+
+#[test]
+fn without_traps_the_default_is_polled_and_trapped_is_refused() {
+    assert_eq!(read_where(&[], false).unwrap().mode, Mode::Polled);
+    let error = read_where(&[("MLX5_MODEL_MODE", "trapped")], false).unwrap_err();
+    assert!(error.contains("MLX5_MODEL_MODE=polled"), "{error}");
+    assert_eq!(read_where(&[("MLX5_MODEL_MODE", "manual")], false).unwrap().mode, Mode::Manual);
 }
 
 #[test]
@@ -24,7 +55,7 @@ fn an_empty_environment_gives_the_defaults() {
 #[test]
 fn virtual_time_is_for_trapped_stores_of_one_process() {
     let virtual_time = ("MLX5_MODEL_TIME", "virtual");
-    if super::super::trap::AVAILABLE {
+    if trap::AVAILABLE {
         assert_eq!(read(&[virtual_time]).unwrap().time, Time::Virtual);
     }
     for other in [

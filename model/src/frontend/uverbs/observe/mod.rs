@@ -136,7 +136,7 @@ impl Observer {
 
     fn start() -> Option<&'static Self> {
         let Output(name) = config::observed()?;
-        if !trap::installed() && !trap::install() {
+        if !config::can_trap() || !trap::installed() && !trap::install() {
             complain!("stores to registers cannot be trapped, so nothing is traced");
             return None;
         }

@@ -34,3 +34,13 @@ fn the_tree_names_a_device_as_the_kernel_does() {
     assert_eq!(shown, b"/sys/devices/pci6d35:00/6d35:00:00.0/infiniband/mlx5_0");
     assert!(tree.redirect(b"/sys/class/net").is_none());
 }
+
+#[test]
+fn a_missing_stand_in_for_nodes_is_reported_with_the_cure() {
+    check_node(NODE).unwrap();
+    let error = check_node("/dev/mlx5-model-none").unwrap_err();
+    assert!(error.contains("/dev/mlx5-model-none") && error.contains("No such file"), "{error}");
+    assert!(error.contains("mknod -m 666"), "{error}");
+    let error = check_node("/dev/null").unwrap_err();
+    assert!(error.contains("/dev/null") && error.contains("another file"), "{error}");
+}
