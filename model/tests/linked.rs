@@ -9,6 +9,8 @@ use std::process::Command;
 use std::ptr::{null_mut, without_provenance_mut};
 
 use mlx5_model::stores;
+#[cfg(target_arch = "x86_64")]
+use mlx5_sys::dv::{mlx5dv_devx_alloc_uar, mlx5dv_devx_free_uar};
 use mlx5_sys::verbs::*;
 use verbs::{Device, LIMIT, connected, devices, errno};
 
@@ -208,6 +210,48 @@ fn a_message_is_there_when_the_doorbell_returns_and_its_stores_are_seen() {
         assert_eq!(ibv_dereg_mr(source.as_ptr()), 0);
         assert_eq!(ibv_dereg_mr(target.as_ptr()), 0);
     }
+    device.close();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn atomic_and_masked_stores_reach_the_register_and_loads_see_them() {
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    let device = Device::open(0);
+    // SAFETY: the context is open.
+    let uar = unsafe { mlx5dv_devx_alloc_uar(device.context.as_ptr(), 0) };
+    assert!(!uar.is_null());
+    // SAFETY: the registers have more bytes, and are mapped until the UAR is freed.
+    let register = unsafe { &*(*uar).reg_addr.cast::<[AtomicU64; 4]>() };
+    let loaded = || [0, 1, 2, 3].map(|word: usize| register[word].load(SeqCst));
+    assert_eq!(loaded(), [0; 4]);
+    // XCHG.
+    register[0].store(1 << 40, SeqCst);
+    assert_eq!(register[0].swap(2, SeqCst), 1 << 40);
+    // LOCK OR, and LOCK XADD.
+    register[0].fetch_or(4, SeqCst);
+    assert_eq!(register[0].fetch_add(1, SeqCst), 6);
+    assert_eq!(loaded(), [7, 0, 0, 0]);
+    if is_x86_feature_detected!("avx2") {
+        let (mask, values) = ([0, u64::MAX, 0, u64::MAX], [8_u64, 9, 10, 11]);
+        // SAFETY: the store is to the register, and the loads are from the two arrays.
+        unsafe {
+            std::arch::asm!(
+                "vmovdqu ymm3, [{mask}]",
+                "vmovdqu ymm4, [{values}]",
+                "vpmaskmovq [{register}], ymm3, ymm4",
+                "vzeroupper",
+                mask = in(reg) mask.as_ptr(),
+                values = in(reg) values.as_ptr(),
+                register = in(reg) register.as_ptr(),
+                out("ymm3") _,
+                out("ymm4") _,
+            );
+        }
+        assert_eq!(loaded(), [7, 9, 0, 11]);
+    }
+    // SAFETY: the UAR is freed once, and its registers are not used any more.
+    unsafe { mlx5dv_devx_free_uar(uar) };
     device.close();
 }
 

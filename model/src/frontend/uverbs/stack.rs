@@ -7,7 +7,7 @@ use crate::private::system;
 
 /// Runs the work on the stack of the interrupted code, below what it may use, if the handler was
 /// started on the signal stack: that one may be too small for a card, and a fault in the work
-/// would start over at its top.
+/// would start over at its top. Where the stack pointer is on a register page, there is no other stack.
 ///
 /// # Safety
 /// `work.frame` is the frame of the signal that the calling thread handles, as the kernel has written it.
@@ -34,7 +34,9 @@ pub(super) unsafe fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work
     let bottom = signal.ss_sp as usize;
     let within = |address: usize| address >= bottom && address - bottom < signal.ss_size;
     let here = std::ptr::from_ref(&signal) as usize;
-    if !within(here) || within(interrupted) {
+    // A PUSH stores below the stack pointer.
+    let is_no_stack = super::trap::is_register(interrupted - 1);
+    if !within(here) || within(interrupted) || is_no_stack {
         return run(work);
     }
     let mut call = Call { work, run };

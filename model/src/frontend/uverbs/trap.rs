@@ -267,6 +267,12 @@ fn find(address: usize) -> Option<(usize, Target)> {
     })
 }
 
+/// Whether an address is on a register page.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) fn is_register(address: usize) -> bool {
+    find(address).is_some()
+}
+
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let before = errno();
@@ -328,28 +334,37 @@ fn emulate(work: &mut Work<'_>) {
     let trapped = match unsafe { instruction::decode(work.frame) } {
         Ok(trapped) => trapped,
         Err(unknown) => {
-            eprintln!("mlx5-model: a register page was accessed by an {unknown}");
+            eprintln!(
+                "mlx5-model: cannot follow a store to a register page: instruction {unknown}; set \
+                 MLX5_MODEL_MODE=polled"
+            );
             return;
         }
     };
     let inside = (trapped.address as usize)
         .checked_sub(work.start)
         .filter(|offset| offset + trapped.bytes.len() <= PAGE);
-    if let Some(offset) = inside {
-        let in_handler = blocks_signals(&work.frame.uc_sigmask);
-        // SAFETY: the kernel has written the frame, and faults come to `on_fault`.
-        let follower = unsafe { Follower::new(work.frame) };
-        let mut copy = Copying { follower, start: work.start, offset, trapped };
-        work.done = match work.page {
-            Target::Card(page) => {
-                if page.store(&mut copy, in_handler).is_some() {
-                    crate::stores::faulted();
-                }
-                true
+    let Some(offset) = inside else {
+        eprintln!(
+            "mlx5-model: cannot follow a store of {} bytes at {:#x}, across the end of a register page",
+            trapped.bytes.len(),
+            trapped.address
+        );
+        return;
+    };
+    let in_handler = blocks_signals(&work.frame.uc_sigmask);
+    // SAFETY: the kernel has written the frame, and faults come to `on_fault`.
+    let follower = unsafe { Follower::new(work.frame) };
+    let mut copy = Copying { follower, start: work.start, offset, trapped };
+    work.done = match work.page {
+        Target::Card(page) => {
+            if page.store(&mut copy, in_handler).is_some() {
+                crate::stores::faulted();
             }
-            Target::Device(page) => observe::store(page, &mut copy),
-        };
-    }
+            true
+        }
+        Target::Device(page) => observe::store(page, &mut copy),
+    };
 }
 
 /// A store, and those behind it that continue a copy to a BlueFlame buffer: the handler does them, too.
@@ -370,6 +385,10 @@ impl Stores for Copying<'_> {
     }
 
     fn done(&mut self) -> bool {
+        if self.trapped.next_part() {
+            self.offset = self.trapped.address as usize - self.start;
+            return true;
+        }
         self.follower.step(&self.trapped);
         let next = self.offset + self.trapped.bytes.len();
         let Some(end) = blueflame_end(self.offset).filter(|&end| next < end) else { return false };
@@ -404,7 +423,10 @@ fn load(work: &mut Work<'_>, page: &uar::Page) {
             }
             work.done = true;
         }
-        Err(unknown) => eprintln!("mlx5-model: the card's clock was accessed by an {unknown}"),
+        Err(unknown) => eprintln!(
+            "mlx5-model: cannot follow a load from the device's clock: instruction {unknown}; load it \
+             by mov"
+        ),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use libc::ucontext_t;
 
-use super::{counter, decode};
+use super::{Follower, counter, decode};
 use crate::memory::recover;
 
 const PAGE: u64 = 4096;
@@ -34,9 +34,14 @@ extern "C" fn handler(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut 
         let page = PAGE_UNDER_TEST.load(Ordering::SeqCst);
         assert!((page..page + PAGE).contains(&address), "a fault of its own at {address:#x}");
         let context = &mut *context.cast::<ucontext_t>();
-        let trapped = decode(context).expect("every instruction of these tests is a store");
-        trapped.step(context);
-        SEEN.lock().unwrap().push((trapped.address, trapped.bytes.to_vec()));
+        let mut trapped = decode(context).expect("every instruction of these tests is a store");
+        loop {
+            SEEN.lock().unwrap().push((trapped.address, trapped.bytes.to_vec()));
+            if !trapped.next_part() {
+                break;
+            }
+        }
+        Follower::new(context).step(&trapped);
     }
 }
 

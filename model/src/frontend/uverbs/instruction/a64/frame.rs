@@ -41,14 +41,13 @@ pub struct Unknown {
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "instruction {:08x} at {:#x} ", self.word, self.at)?;
+        write!(f, "{:08x} at {:#x}", self.word, self.at)?;
         f.write_str(match self.why {
-            Undecoded::SixtyFourBytes => "(a single copy of 64 bytes: LS64), which",
-            Undecoded::Atomic => "(an atomic access), which",
-            Undecoded::ZeroBlock => "(DC ZVA), which",
-            Undecoded::Other => "that",
-        })?;
-        f.write_str(" is not one of those the model can follow to a register")
+            Undecoded::SixtyFourBytes => " (a single copy of 64 bytes: LS64)",
+            Undecoded::Atomic => " (an atomic access)",
+            Undecoded::ZeroBlock => " (DC ZVA)",
+            Undecoded::Other => "",
+        })
     }
 }
 
@@ -120,8 +119,13 @@ unsafe fn registers(context: &ucontext_t) -> Registers<'_> {
 }
 
 impl Trapped {
+    /// Returns `false`: no store has gaps.
+    pub fn next_part(&mut self) -> bool {
+        false
+    }
+
     /// Moves the context past the store.
-    pub fn step(&self, context: &mut ucontext_t) {
+    fn step(&self, context: &mut ucontext_t) {
         pass(&self.access, context);
     }
 }

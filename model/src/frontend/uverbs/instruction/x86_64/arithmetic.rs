@@ -8,7 +8,8 @@ const ADJUST: u64 = 1 << 4;
 const ZERO: u64 = 1 << 6;
 const SIGN: u64 = 1 << 7;
 const OVERFLOW: u64 = 1 << 11;
-const STATUS: u64 = CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW;
+/// The flags of arithmetic.
+pub(super) const STATUS: u64 = CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW;
 
 /// Returns the result of an instruction with operands of so many bytes, and the flags behind it.
 /// `None` for other instructions. Undefined flags are zero, as on known processors.

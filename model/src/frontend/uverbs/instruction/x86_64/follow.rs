@@ -65,7 +65,7 @@ impl<'a> Follower<'a> {
 
     /// Steps over a store, which has been done.
     pub fn step(&mut self, store: &Trapped) {
-        store.step(self.frame.context);
+        store.step(&mut self.frame);
     }
 }
 

@@ -1,7 +1,9 @@
 //! x86-64: the source operand is a general register, an immediate, a vector register (which the
-//! signal frame keeps in an XSAVE area), or memory for the string moves and MOVDIR64B.
+//! signal frame keeps in an XSAVE area), or memory for the string moves and MOVDIR64B. The processor
+//! executes a copy of all other stores.
 
 mod arithmetic;
+mod copied;
 mod execute;
 mod follow;
 mod frame;
@@ -9,8 +11,9 @@ mod frame;
 mod test;
 mod xsave;
 
-use std::fmt;
+use std::fmt::{self, Write};
 
+use copied::Executed;
 use frame::Frame;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Register};
 use libc::{greg_t, ucontext_t};
@@ -35,7 +38,7 @@ impl Bytes {
 }
 
 /// A store that has not reached its register yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Trapped {
     /// The address of the first byte stored.
     pub address: u64,
@@ -46,12 +49,14 @@ pub struct Trapped {
 }
 
 /// The other effects of the instruction when it is stepped over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Effect {
     /// The next instruction starts here.
     Next(u64),
     /// A string store of `units` units of `size` bytes: pointers and, if repeated, the count move.
     String { next: u64, size: u64, units: u64, source: bool, repeated: bool },
+    /// What the processor has done to a copy of the registers.
+    Executed(Executed),
 }
 
 /// A load from a register page that has not been done yet.
@@ -78,9 +83,19 @@ pub struct Unknown {
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "instruction {:?} at {:#x} (", self.code, self.at)?;
+        write!(Lower(f), "{:?}", self.code.mnemonic())?;
+        write!(f, " at {:#x} (", self.at)?;
         self.bytes[..self.length].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        write!(f, ") is not one of those the model can follow to a register")
+        f.write_char(')')
+    }
+}
+
+/// Writes in lower case. A handler must not allocate.
+struct Lower<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl Write for Lower<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|letter| self.0.write_char(letter.to_ascii_lowercase()))
     }
 }
 
@@ -106,7 +121,9 @@ pub unsafe fn decode(context: &mut ucontext_t) -> Result<Trapped, Unknown> {
     // SAFETY: the caller guarantees that the instruction at RIP is mapped.
     let (instruction, unknown) = unsafe { fetch(context) };
     // SAFETY: the caller guarantees the frame's state, and that reads do not fault or are recovered.
-    unsafe { Frame::of(context) }.store(&instruction).ok_or(unknown)
+    let frame = unsafe { Frame::of(context) };
+    let copied = || Executed::store(&frame, &instruction, &unknown.bytes[..unknown.length]);
+    frame.store(&instruction).or_else(copied).ok_or(unknown)
 }
 
 /// Decodes the load that the context's RIP stands at.
@@ -164,10 +181,20 @@ impl Load {
 }
 
 impl Trapped {
-    /// Moves the context past the store: RIP, and the pointers and count of a string store.
-    pub fn step(&self, context: &mut ucontext_t) {
-        let registers = &mut context.uc_mcontext.gregs;
+    /// Goes on to the bytes behind a gap, which a store under a mask may have. Returns whether there are
+    /// any.
+    pub fn next_part(&mut self) -> bool {
+        let Effect::Executed(executed) = &self.effect else { return false };
+        let part = executed.behind(self.address + self.bytes.len() as u64);
+        part.map(|part| (self.address, self.bytes) = part).is_some()
+    }
+
+    /// Moves the frame past the store: RIP, the pointers and count of a string store, and the registers
+    /// that other stores change.
+    fn step(&self, frame: &mut Frame<'_>) {
+        let registers = &mut frame.context.uc_mcontext.gregs;
         match self.effect {
+            Effect::Executed(ref executed) => executed.step(frame),
             Effect::Next(next) => registers[libc::REG_RIP as usize] = next as greg_t,
             Effect::String { next, size, units, source, repeated } => {
                 let moved = (size * units) as greg_t;

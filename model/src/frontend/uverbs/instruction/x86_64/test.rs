@@ -96,6 +96,52 @@ fn string_stores_and_movdir64b() {
     assert_eq!((left, to, from), (0, start + 0x40 + 96, source.as_ptr() as u64 + 96));
 }
 
+#[test]
+fn stores_that_read_the_register_see_its_page_and_change_registers_and_flags() {
+    let (mut exchanged, mut sum, mut low) = (0x0102_0304u32, 5u64, 3u64);
+    let (mut negative, mut zero) = (0_u8, 0_u8);
+    // SAFETY: the stores trap, and the handler steps over them. RBX is saved around its use.
+    let seen = trapped(|page| unsafe {
+        asm!("xchg dword ptr [{p} + 0x20], {v:e}", p = in(reg) page, v = inout(reg) exchanged);
+        asm!("lock xadd qword ptr [{p}], {v}", p = in(reg) page, v = inout(reg) sum);
+        asm!("lock or dword ptr [{p} + 8], -2", "sets {s}", p = in(reg) page, s = inout(reg_byte) negative);
+        asm!("add byte ptr [{p} + 8], 0", "setz {z}", p = in(reg) page, z = inout(reg_byte) zero);
+        // RAX differs from what is there, so that is stored again, and loaded.
+        asm!("xchg rbx, {b}", "lock cmpxchg16b [{p} + 16]", "xchg rbx, {b}", b = inout(reg) 7u64 => _, p = in(reg) page, inout("rax") low, inout("rdx") 0u64 => _, in("rcx") 9u64);
+        asm!("xchg rbx, {b}", "lock cmpxchg16b [{p} + 16]", "xchg rbx, {b}", b = inout(reg) 7u64 => _, p = in(reg) page, inout("rax") 0u64 => _, inout("rdx") 0u64 => _, in("rcx") 9u64);
+    });
+    let sixteen = |low: u64, high: u64| [low.to_le_bytes(), high.to_le_bytes()].concat();
+    assert_eq!(
+        seen,
+        [
+            (0x20, vec![4, 3, 2, 1]),
+            (0, vec![5, 0, 0, 0, 0, 0, 0, 0]),
+            (8, vec![0xfe, 0xff, 0xff, 0xff]),
+            (8, vec![0]),
+            (16, sixteen(0, 0)),
+            (16, sixteen(7, 9)),
+        ]
+    );
+    // The page of the test has zeros, whatever is stored.
+    assert_eq!((exchanged, sum, low, negative, zero), (0, 0, 0, 1, 1));
+}
+
+#[test]
+fn masked_stores_leave_gaps() {
+    let source = pattern(32);
+    let mask = [0, 1u64 << 63, 1 << 63, 0];
+    // SAFETY: the stores trap, and the handler steps over them.
+    let seen = trapped(|page| unsafe {
+        if is_x86_feature_detected!("avx2") {
+            asm!("vmovdqu ymm3, [{m}]", "vmovdqu ymm4, [{s}]", "vpmaskmovq [{p} + 64], ymm3, ymm4", "vpmaskmovd [{p}], ymm3, ymm4", "vzeroupper", m = in(reg) mask.as_ptr(), s = in(reg) source.as_ptr(), p = in(reg) page, out("ymm3") _, out("ymm4") _);
+        }
+    });
+    if !seen.is_empty() {
+        let part = |from: usize, length| source[from..from + length].to_vec();
+        assert_eq!(seen, [(72, part(8, 16)), (12, part(12, 4)), (20, part(20, 4))]);
+    }
+}
+
 /// Decodes what stands at `code`, with these registers.
 fn at(code: &[u8], registers: &[(libc::c_int, u64)]) -> Result<Trapped, Unknown> {
     let mut mapped = [0x90; LONGEST];
@@ -143,9 +189,19 @@ fn addresses_with_the_size_prefix_have_32_bits() {
 }
 
 #[test]
-fn what_is_not_a_store_is_named() {
-    // A context that stands at `add [rax], rcx`.
-    let error = at(&[0x48, 0x01, 0x08, 0xc3], &[]).unwrap_err();
-    let text = error.to_string();
-    assert!(text.contains("480108") && text.contains("not one of those"), "{text}");
+fn stores_that_cannot_be_followed_are_named() {
+    // `push [rax]`, `xchg [rax], rsp`, `bts [rax], rcx`, `fnsave [rax]`
+    let stores: [(&[u8], &str); 4] = [
+        (&[0xff, 0x30], "push at "),
+        (&[0x48, 0x87, 0x20], "xchg at "),
+        (&[0x48, 0x0f, 0xab, 0x08], "bts at "),
+        (&[0xdd, 0x30], "fnsave at "),
+    ];
+    for (code, name) in stores {
+        let decoded = Decoder::with_ip(64, code, 0, DecoderOptions::NONE).decode();
+        assert!(!copied::can_be_copied(&decoded), "{name}");
+        let text = at(code, &[]).unwrap_err().to_string();
+        let bytes: String = code.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(text.starts_with(name) && text.ends_with(&format!("({bytes})")), "{text}");
+    }
 }

@@ -8,12 +8,19 @@ use libc::ucontext_t;
 /// State components of the XSAVE area (Intel SDM volume 1, 13.1).
 #[derive(Clone, Copy)]
 pub(super) enum Component {
+    X87 = 0,
     Sse = 1,
     Ymm = 2,
+    #[cfg(test)]
+    Opmask = 5,
     ZmmHigh = 6,
     Zmm16To31 = 7,
 }
 
+/// Bytes of the FXSAVE area, which comes first.
+pub(super) const LEGACY: usize = 512;
+/// Bytes in which the components end on known processors.
+pub(super) const AREA: usize = 2752;
 /// XMM registers in the FXSAVE area: offset and length.
 const XMM: (usize, usize) = (160, 256);
 
@@ -33,6 +40,9 @@ pub(super) fn prepare() {
 }
 
 impl Component {
+    /// Bytes of x87 registers and control words in the FXSAVE area, and of MXCSR.
+    pub const X87_LENGTH: usize = 160;
+
     /// Its bit in masks of components.
     fn bit(self) -> u64 {
         1 << self as u64
@@ -41,6 +51,7 @@ impl Component {
     /// Offset and length.
     fn place(self) -> (usize, usize) {
         match self {
+            Self::X87 => (0, Self::X87_LENGTH),
             Self::Sse => XMM,
             _ => {
                 let [offset, length] = &PLACES[self as usize];
@@ -67,7 +78,7 @@ impl XsaveArea {
     /// the frame's state, the components (eight bytes), the size of the area.
     const SOFTWARE: usize = 464;
     /// The XSAVE header follows the FXSAVE area; its first word says what is not in initial state.
-    const HEADER: usize = 512;
+    const HEADER: usize = LEGACY;
 
     /// The area of a frame; `None` if it has none.
     ///
@@ -85,8 +96,8 @@ impl XsaveArea {
         unsafe {
             let magic = start.add(Self::SOFTWARE).cast::<u32>().read_unaligned();
             if magic != Self::MAGIC {
-                let sse = Component::Sse.bit();
-                return Some(Self { start, offered: sse, present: sse, size: 512 });
+                let all = Component::X87.bit() | Component::Sse.bit();
+                return Some(Self { start, offered: all, present: all, size: LEGACY });
             }
             let offered = start.add(Self::SOFTWARE + 8).cast::<u64>().read_unaligned();
             let size = start.add(Self::SOFTWARE + 16).cast::<u32>().read_unaligned() as usize;
@@ -106,6 +117,24 @@ impl XsaveArea {
         unsafe {
             self.start.add(base + offset).copy_to_nonoverlapping(to.as_mut_ptr(), to.len());
         }
+    }
+
+    /// Copies the registers that instructions name, in the format of XRSTOR. Returns the components
+    /// that the copy has: 0 if it has the format of FXRSTOR. `None` if there is more than fits.
+    pub fn copy_all(&self, to: &mut [u8; AREA]) -> Option<u32> {
+        /// x87, SSE, AVX, and the three of AVX-512.
+        const NAMED: u64 = 0xe7;
+        let (last, length) = Component::Zmm16To31.place();
+        (last + length <= AREA).then_some(())?;
+        // SAFETY: `of` found an area of `size` bytes, and `to` has as many as are copied. `to` does not
+        // overlap the area: no reference to the area exists.
+        unsafe { self.start.copy_to_nonoverlapping(to.as_mut_ptr(), self.size.min(AREA)) };
+        if self.size == LEGACY {
+            return Some(0);
+        }
+        to[Self::HEADER..Self::HEADER + 64].fill(0);
+        to[Self::HEADER..Self::HEADER + 8].copy_from_slice(&(self.present & NAMED).to_le_bytes());
+        Some((self.offered & NAMED) as u32)
     }
 
     /// Replaces a part of a component. `None` if the area does not have it.

@@ -14,7 +14,7 @@ use super::super::{Trapped, counter};
 use super::Follower;
 
 /// States that each instruction is executed in.
-const STATES: usize = 200;
+const STATES: usize = 100;
 
 #[test]
 fn listed_instructions_have_the_effects_that_they_have_on_the_processor() {

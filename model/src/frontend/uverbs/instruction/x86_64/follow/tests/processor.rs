@@ -7,13 +7,15 @@ use std::ptr::null_mut;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use libc::{c_int, c_void, greg_t, siginfo_t, ucontext_t};
 
 use super::super::super::super::trapping;
+use super::super::super::copied::Executed;
+use super::super::super::xsave::Component;
 use super::super::{Code, Frame, PAGE, Trapped, counter, register};
 use super::Jumps;
-use crate::memory::{ProcessMemory, recover};
+use crate::memory::{Memory, ProcessMemory, recover};
 
 const GENERAL: usize = 16;
 const VECTORS: usize = 32;
@@ -21,6 +23,8 @@ const VECTORS: usize = 32;
 const MEMORY: usize = 4096;
 /// Place of the instruction on its page.
 const AT: usize = 2048;
+/// x87 control word in the initial state.
+const CONTROL: [u8; 2] = [0x7f, 3];
 /// RF, which a fault sets.
 const RESUME: u64 = 1 << 16;
 /// Flags that states have: those of arithmetic.
@@ -57,6 +61,8 @@ struct Seen {
     flags: u64,
     general: Vec<u64>,
     vectors: Vec<[u8; 64]>,
+    /// Control, status, tags and registers of the x87 unit.
+    x87: Vec<u8>,
     memory: Vec<u8>,
 }
 
@@ -70,6 +76,9 @@ impl Seen {
         let vectors = self.vectors.iter().zip(&other.vectors).enumerate();
         for (number, (one, other)) in vectors.filter(|(_, (one, other))| one != other) {
             text += &format!(", vector {number}: {one:x?} {other:x?}");
+        }
+        if self.x87 != other.x87 {
+            text += &format!(", x87: {:x?} {:x?}", self.x87, other.x87);
         }
         if self.memory != other.memory { text + ", memory" } else { text }
     }
@@ -210,6 +219,20 @@ fn undefined(instruction: &Instruction) -> u64 {
     if by_one { ADJUST } else { ADJUST | OVERFLOW }
 }
 
+/// Executes a copy of the instruction, if it is one that faults where memory can only be read.
+fn copied(frame: &Frame<'_>, instruction: &Instruction) -> Option<Trapped> {
+    let access = InstructionInfoFactory::new().info(instruction).op0_access();
+    let writes = matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    );
+    let faults = writes && !instruction.is_privileged();
+    let mut code = [0; 15];
+    let code = &mut code[..instruction.len()];
+    frame.memory.read(instruction.ip(), code).unwrap();
+    faults.then(|| Executed::store(frame, instruction, code))?
+}
+
 /// The extended state of a frame.
 fn area(context: &mut ucontext_t) -> &mut [u8] {
     let start = context.uc_mcontext.fpregs.cast::<u8>();
@@ -231,9 +254,9 @@ impl Run<'_> {
         match self.interpret(&mut copy) {
             Some(stored) => {
                 let mut seen = self.seen(&mut copy, libc::SIGTRAP);
-                if let Some(stored) = stored {
-                    let at = stored.address as usize - self.memory.addr();
-                    seen.memory[at..at + stored.bytes.len()].copy_from_slice(&stored.bytes);
+                for (address, bytes) in stored {
+                    let at = address as usize - self.memory.addr();
+                    seen.memory[at..at + bytes.len()].copy_from_slice(&bytes);
                 }
                 self.interpreted = Some(seen);
             }
@@ -262,6 +285,26 @@ impl Run<'_> {
             }
             Frame::of(context)
         };
+        // Numbers between 1 and 2 fill the registers of the x87 unit. Half of the time the state is its
+        // initial one.
+        let area = frame.area.as_mut().unwrap();
+        if self.state.shift % 2 == 0 {
+            let mut x87 = [0; Component::X87_LENGTH];
+            // The control words of a new thread, no flags, and all registers in use.
+            x87[..2].copy_from_slice(&CONTROL);
+            x87[4] = 0xff;
+            x87[24..26].copy_from_slice(&0x1f80_u16.to_le_bytes());
+            for (register, value) in x87[32..].chunks_mut(16).zip(self.state.general) {
+                register[..8].copy_from_slice(&(value | 1 << 63).to_le_bytes());
+                register[8..10].copy_from_slice(&0x3fff_u16.to_le_bytes());
+            }
+            area.put(Component::X87, 0, &x87).unwrap();
+        }
+        // The first element is always stored.
+        for (number, value) in self.state.general[..8].iter().enumerate() {
+            // A processor without AVX-512 has no masks.
+            let _ = area.put(Component::Opmask, 8 * number, &(value | 1).to_le_bytes());
+        }
         for (number, vector) in self.state.vectors.iter().enumerate() {
             let name = Register::ZMM0 + number as u32;
             for (component, offset, part) in super::super::super::frame::parts(name.number()) {
@@ -271,16 +314,18 @@ impl Run<'_> {
         }
     }
 
-    /// Executes the instruction on a frame. Returns what it stores; `None` if it is not to be executed.
-    fn interpret(&self, context: &mut ucontext_t) -> Option<Option<Trapped>> {
+    /// Executes the instruction on a frame. Returns what it stores, by address; `None` if it is not to be
+    /// executed.
+    fn interpret(&self, context: &mut ucontext_t) -> Option<Vec<(u64, Vec<u8>)>> {
         let at = counter(context);
         // SAFETY: `begin` has copied the frame that the kernel has written. `on_signal` recovers.
         let mut frame = unsafe { Frame::of(context) };
         let instruction = Code::none().at(frame.memory, at, None)?;
-        let Some(stored) = frame.store(&instruction) else {
+        let Some(mut stored) = frame.store(&instruction).or_else(|| copied(&frame, &instruction))
+        else {
             let branches = instruction.near_branch_target() != 0;
             frame.execute(&instruction)?;
-            return (!branches || self.jumps == Jumps::Followed).then_some(None);
+            return (!branches || self.jumps == Jumps::Followed).then(Vec::new);
         };
         // Strings are as long as RCX says, and other stores could be to the test's own memory.
         let inside = stored.address.wrapping_sub(self.memory.addr() as u64) as usize;
@@ -288,8 +333,15 @@ impl Run<'_> {
         let string = instruction.op0_kind() == OpKind::MemoryESRDI;
         let aligned = super::super::is_aligned(&instruction, stored.address);
         (inside && aligned && !string).then_some(())?;
-        stored.step(context);
-        Some(Some(stored))
+        let mut parts = Vec::new();
+        loop {
+            parts.push((stored.address, stored.bytes.to_vec()));
+            if !stored.next_part() {
+                break;
+            }
+        }
+        stored.step(&mut frame);
+        Some(parts)
     }
 
     fn seen(&self, context: &mut ucontext_t, signal: c_int) -> Seen {
@@ -305,9 +357,16 @@ impl Run<'_> {
         let frame = unsafe { Frame::of(context) };
         let vector = |number| frame.vector(Register::ZMM0 + number as u32).unwrap();
         let vectors = (0..VECTORS).map(vector).collect();
+        let mut x87 = vec![0; Component::X87_LENGTH];
+        frame.area.as_ref().unwrap().copy(Component::X87, 0, &mut x87);
+        if x87.iter().all(|&byte| byte == 0) {
+            x87[..2].copy_from_slice(&CONTROL);
+        }
+        // Addresses of the last instruction and its operand, and MXCSR.
+        x87.drain(5..32);
         // SAFETY: memory of the test, which nothing writes meanwhile.
         let memory = unsafe { (*self.memory).to_vec() };
-        Seen { signal, rip, flags, general, vectors, memory }
+        Seen { signal, rip, flags, general, vectors, x87, memory }
     }
 
     /// Has the frame return from the code.
