@@ -3,11 +3,12 @@
 mod support;
 
 use std::fs::{self, File};
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use mlx5_model::replay::replay;
 use mlx5_model::trace::{Call, Observed, Reader, Verdict, What};
@@ -19,7 +20,7 @@ use support::{LIMIT, Model, port, sockets, turn};
 
 #[test]
 fn role() {
-    play(&[("parent", parent)]);
+    play(&[("parent", parent), ("repeated", repeated)]);
 }
 
 /// A folder for the recordings of a test.
@@ -238,6 +239,66 @@ fn parent() -> i32 {
     exchange(&stations.0, &stations.1);
     let _ = hear();
     0
+}
+
+fn repeated() -> i32 {
+    let device = Device::open(0);
+    let (one, other) = (Station::new(device), Station::new(device));
+    connect(&one, &other);
+    (0..20).for_each(|_| exchange(&one, &other));
+    one.destroy();
+    other.destroy();
+    device.close();
+    0
+}
+
+/// Records a run in virtual time, without randomness of addresses. `None` where that needs a right.
+fn repeat(folder: &Folder, number: usize) -> Option<Vec<u8>> {
+    let recording = folder.0.join(format!("{number}.trace"));
+    let mut command = Player::command("repeated");
+    command.env("MLX5_MODEL_TIME", "virtual").env("MLX5_MODEL_TRACE", &recording);
+    let fixed = || {
+        // SAFETY: the call has no memory, and is safe between fork and exec.
+        let before = unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
+        if before < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: `fixed` makes one system call.
+    unsafe { command.pre_exec(fixed) };
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    match command.status() {
+        Ok(status) => assert!(status.success(), "{status}"),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
+        Err(error) => panic!("{error}"),
+    }
+    replays(&recording);
+    Some(fs::read(recording).expect("it is there"))
+}
+
+#[test]
+fn recordings_of_two_runs_in_virtual_time_are_equal() {
+    let folder = Folder::new("repeated");
+    let prefix = |number| {
+        let events = reader(&folder.0.join(format!("{number}.trace"))).events();
+        let calls = events.map(|event| event.expect("whole").what);
+        calls.into_iter().find_map(|what| match what {
+            What::Entered(Call::Prefix(prefix)) => Some(prefix),
+            _ => None,
+        })
+    };
+    let Some(mut last) = repeat(&folder, 0) else {
+        eprintln!("not tested: a sandbox forbids processes without randomness of addresses");
+        return;
+    };
+    for number in 1.. {
+        let next = repeat(&folder, number).expect("as before");
+        // Another process on the fabric may have had the first prefix meanwhile.
+        if prefix(number - 1) == prefix(number) {
+            let differs = last.iter().zip(&next).position(|(one, other)| one != other);
+            assert_eq!((differs, last.len()), (None, next.len()));
+            return;
+        }
+        last = next;
+    }
 }
 
 #[test]

@@ -95,7 +95,7 @@ pub use agent::{Agent, Listening, Reserved};
 pub use config::{identities, neighbour};
 pub(crate) use deferred::{Registers, Stores};
 pub(crate) use shield::{Shield, Uncancelled, is_inside};
-pub(crate) use thread::be_brief;
+pub(crate) use thread::{be_brief, spawn};
 
 use crate::card::Card;
 use crate::fabric::local::{Network, Waits};
@@ -205,7 +205,12 @@ impl Engine {
         interrupt: Interrupt,
         udp: Option<Udp>,
     ) -> io::Result<Arc<Self>> {
-        let seed = cards.first().map_or(0, |card| card.identity.seed);
+        let mut seed = cards.first().map_or(0, |card| card.identity.seed);
+        // Do not reuse at once the prefixes of a process that has just ended: its peers may still be
+        // repeating packets to them. Virtual time repeats a run, with its prefixes.
+        if !cards.iter().any(Card::keeps_virtual_time) {
+            seed ^= u64::from(std::process::id()) << 32 ^ wall_clock();
+        }
         let network = Network::new(domain, seed)?;
         if let Some(udp) = &udp {
             network.watch_outside(udp.descriptor())?;
@@ -396,6 +401,13 @@ impl Engine {
     pub fn is_detached(&self) -> bool {
         self.detached.load(Ordering::Relaxed)
     }
+}
+
+/// Returns the wall-clock nanoseconds: entropy, not time.
+fn wall_clock() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos() as u64)
 }
 
 impl Drop for Engine {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Barrier, Weak};
 use std::time::Duration;
 
 use super::device::{Budget, Worker};
@@ -39,10 +39,21 @@ pub(crate) fn be_brief() {
 pub(super) fn start(engine: Weak<Engine>, waits: Arc<Waits>) -> io::Result<()> {
     // The thread inherits what is blocked.
     let _shield = Shield::new();
-    std::thread::Builder::new()
-        .name("mlx5-model".into())
-        .spawn(move || run(&engine, &waits))
-        .map(drop)
+    spawn(move || run(&engine, &waits))
+}
+
+/// Starts a thread of the model, and waits until it runs. Its stacks and its heap are mapped by then. So
+/// the addresses of what the program maps next do not depend on which thread is faster.
+pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let begun = Arc::new(Barrier::new(2));
+    let begins = Arc::clone(&begun);
+    let work = move || {
+        begins.wait();
+        work();
+    };
+    std::thread::Builder::new().name("mlx5-model".into()).spawn(work)?;
+    begun.wait();
+    Ok(())
 }
 
 /// Asks the kernel to run this thread as soon as a packet comes. Programs that poll use up all

@@ -40,7 +40,7 @@ pub struct Header {
     pub build: String,
     /// The kind of the stream.
     pub detail: Detail,
-    /// The process.
+    /// The process. Zero in a [repeatable](Self::repeatable) stream, as are the next two times.
     pub process: u32,
     /// Its command line, arguments separated by blanks.
     pub program: String,
@@ -73,6 +73,13 @@ impl Header {
             monotonic: monotonic(),
             cards,
         }
+    }
+
+    /// Leaves out the number of the process and the times of the machine, which differ between two runs
+    /// of a program.
+    #[must_use]
+    pub fn repeatable(self) -> Header {
+        Header { process: 0, began: 0, monotonic: 0, ..self }
     }
 
     /// Its bytes.

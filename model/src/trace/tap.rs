@@ -4,13 +4,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use super::header::{Detail, Header};
 use super::record::{Call, Observed, Record};
 use super::script::Script;
 use super::sink::Sink;
-use crate::clock::TimeSource;
+use crate::clock::{Clock, TimeSource};
 use crate::memory::{Fault, Memory};
 use crate::private::complain;
 
@@ -35,7 +34,8 @@ enum Side {
 
 /// A stream that is being written.
 struct Recording {
-    start: Instant,
+    /// The time of calls, and of devices with no source of their own.
+    clock: Clock,
     sink: Sink,
     /// Bytes that were not written yet.
     waiting: Vec<u8>,
@@ -53,13 +53,13 @@ impl fmt::Debug for Tap {
 }
 
 impl Tap {
-    /// Begins a stream with its header.
-    pub(crate) fn recording(sink: Sink, header: &Header) -> Arc<Tap> {
+    /// Begins a stream with its header. The clock gives the times of calls.
+    pub(crate) fn recording(sink: Sink, header: &Header, clock: Clock) -> Arc<Tap> {
         // A tap that observes records in signal handlers, which must not allocate.
         let mut waiting = header.bytes();
         waiting.reserve(2 * ENOUGH);
         let recording = Recording {
-            start: Instant::now(),
+            clock,
             sink,
             waiting,
             mark: 0,
@@ -100,7 +100,7 @@ impl Tap {
             return false;
         }
         if let Side::Recording(recording) = &mut state.side {
-            let time = recording.start.elapsed().as_nanos() as u64;
+            let time = recording.clock.now();
             recording.mark = recording.waiting.len();
             recording.put(&Record::Call { card, time, call: call() });
             recording.first = recording.waiting.len() - recording.mark;
@@ -247,14 +247,13 @@ impl Tap {
 }
 
 impl Tap {
-    /// Returns the time of a source, or of the recording's start if there is none.
+    /// Returns the time of a source, or of the recording's clock if there is none.
     pub(super) fn time(&self, source: Option<&dyn TimeSource>) -> u64 {
         let mut state = self.state();
         let is_read = Tap::is_read(&state);
         match &mut state.side {
             Side::Recording(recording) => {
-                let elapsed = || recording.start.elapsed().as_nanos() as u64;
-                let now = source.map_or_else(elapsed, TimeSource::now);
+                let now = source.map_or_else(|| recording.clock.now(), TimeSource::now);
                 if is_read {
                     recording.put(&Record::Time(now));
                 }

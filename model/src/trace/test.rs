@@ -37,7 +37,7 @@ fn record(setup: Setup, detail: Detail, work: impl FnOnce(&mut Pair)) -> Vec<u8>
         identity
     });
     let header = Header::of_this_process(identities.to_vec(), detail);
-    let tap = Tap::recording(Sink::Memory(stream.clone()), &header);
+    let tap = Tap::recording(Sink::Memory(stream.clone()), &header, Clock::real());
     let mut index = 0;
     let mut sides = identities.map(|identity| {
         let memory = Arc::new(Flat::new(BASE, SIZE));

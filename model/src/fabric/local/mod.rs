@@ -237,15 +237,12 @@ impl Network {
         watch(&epoll, &retry, RETRY, libc::EPOLLIN)?;
         watch(&epoll, &stop, STOP, libc::EPOLLIN)?;
         watch(&epoll, &bell, BELL, libc::EPOLLIN)?;
-        // Do not reuse at once the prefixes of a process that has just ended: its peers may still
-        // be repeating packets to them.
-        let entropy = u64::from(std::process::id()) << 32 ^ start_time();
         if let Some(complaint) = other_format(domain) {
             complain!("{complaint}");
         }
         Ok(Self {
             domain: domain.to_owned(),
-            random: Random::seeded(seed ^ entropy),
+            random: Random::seeded(seed),
             waits: Arc::new(Waits { epoll, stop, bell, raised: AtomicBool::new(false) }),
             timer,
             retry,
@@ -474,11 +471,4 @@ impl Network {
         }
         std::mem::forget(self.waits);
     }
-}
-
-/// Returns the wall-clock nanoseconds at the network's start: entropy, not time.
-fn start_time() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_nanos() as u64)
 }

@@ -105,7 +105,7 @@ fn thread(work: impl FnOnce() + Send + 'static) {
         system::signal_mask(libc::SIG_SETMASK, &all, &mut before);
         before
     };
-    let started = std::thread::Builder::new().name("mlx5-model".into()).spawn(work);
+    let started = crate::engine::spawn(work);
     // SAFETY: the call reads the set, which was filled above.
     unsafe { system::signal_mask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
     if let Err(error) = started {

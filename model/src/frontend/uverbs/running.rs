@@ -116,10 +116,12 @@ impl Running {
         // device may access it.
         let memory = unsafe { ProcessMemory::new(guarded) };
         let memory = Arc::new(Bus { memory, pins: pins.clone() });
-        let identities: Vec<Identity> = offer.identities(seed()).collect();
-        let tap = tap(&offer.config, &identities)?;
-        let capture = capture(&offer.config, &identities)?;
         let host = (offer.config.time == Time::Virtual).then(Arc::<VirtualTime>::default);
+        // Virtual time repeats a run, with all its numbers.
+        let seed = if host.is_some() { 0 } else { seed() };
+        let identities: Vec<Identity> = offer.identities(seed).collect();
+        let tap = tap(&offer.config, &identities, host.as_ref())?;
+        let capture = capture(&offer.config, &identities)?;
         let make = |(index, identity): (usize, Identity)| {
             let mut card = Card::new(identity, memory.clone(), Clock::real());
             if let Some(host) = &host {
@@ -189,12 +191,19 @@ pub(super) fn own_process() -> libc::pid_t {
 
 /// Starts the recording, if one is requested. If it cannot be written, reports that and fails, so
 /// that no device is opened: the user asked for a recorded run.
-fn tap(config: &Config, cards: &[Identity]) -> Result<Option<Arc<Tap>>> {
+fn tap(
+    config: &Config,
+    cards: &[Identity],
+    host: Option<&Arc<VirtualTime>>,
+) -> Result<Option<Arc<Tap>>> {
     let Some((name, detail)) = &config.trace else { return Ok(None) };
     let sink =
         Sink::open(name, aside).map_err(|error| refused("MLX5_MODEL_TRACE", name, &error))?;
     let header = Header::of_this_process(cards.to_vec(), *detail);
-    Ok(Some(Tap::recording(sink, &header)))
+    Ok(Some(match host {
+        Some(host) => Tap::recording(sink, &header.repeatable(), Clock::Source(host.clone())),
+        None => Tap::recording(sink, &header, Clock::real()),
+    }))
 }
 
 /// Starts the capture, if one is requested. If it cannot be written, reports that and fails, so

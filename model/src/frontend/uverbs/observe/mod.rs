@@ -34,6 +34,7 @@ use super::errno::{errno, set_errno};
 use super::ioctl::RDMA_VERBS_IOCTL;
 use super::running::own_process;
 use super::{descriptors, lock, real, trap};
+use crate::clock::Clock;
 use crate::engine::{Shield, Stores};
 use crate::memory::ProcessMemory;
 use crate::trace::{Call, Detail, Header, Record, Sink, Tap};
@@ -154,7 +155,7 @@ impl Observer {
         let memory = unsafe { ProcessMemory::new(true) };
         let observer: &'static Self = Box::leak(Box::new(Self {
             process: own_process(),
-            tap: Tap::recording(sink, &header),
+            tap: Tap::recording(sink, &header, Clock::real()),
             memory,
             devices,
             queues: Mutex::default(),

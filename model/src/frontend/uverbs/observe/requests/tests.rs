@@ -2,6 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use super::super::devices::Devices;
 use super::*;
+use crate::clock::Clock;
 use crate::frontend::uverbs::abi::{Attribute, Header as Head};
 use crate::memory::ProcessMemory;
 use crate::trace::{Detail, Header, Observed, Reader, Sink, Tap, What};
@@ -26,7 +27,7 @@ impl Resized {
         let header = Header::of_this_process(devices.identities(), Detail::Observed);
         let observer = Observer {
             process: 0,
-            tap: Tap::recording(Sink::Memory(stream.clone()), &header),
+            tap: Tap::recording(Sink::Memory(stream.clone()), &header, Clock::real()),
             // SAFETY: the rings are those of this test, which writes them while nothing else runs.
             memory: unsafe { ProcessMemory::new(false) },
             devices,
