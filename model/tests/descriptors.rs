@@ -1,5 +1,5 @@
-//! Descriptors: every way to close a device's descriptor closes the device, and the next file with
-//! its number is not the model's. Programs cannot close the sockets between devices. Without free
+//! Descriptors: after every way to close a device's descriptor, the next file with its number is not
+//! the model's. Mappings keep the device. Programs cannot close the sockets between devices. Without free
 //! descriptors packets wait.
 
 mod support;
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 use mlx5_model as _;
+use mlx5_sys::verbs::ibv_reg_mr;
 use support::role::{Player, hear, play, say};
 use support::sockets;
 use support::target::{introduce, make, reach, target};
@@ -30,6 +31,7 @@ fn role() {
     play(&[
         ("target", target),
         ("closed", closed),
+        ("kept", kept),
         ("daemon", daemon),
         ("full", full),
         ("guest", guest),
@@ -152,6 +154,84 @@ fn closed() -> i32 {
 #[test]
 fn numbers_of_closed_devices_are_not_the_models() {
     Player::of("closed").end_well();
+}
+
+/// A mapping of this process.
+struct Mapping {
+    start: usize,
+    length: usize,
+    /// Permissions, offset, device, inode and name, as the kernel writes them.
+    about: String,
+    /// Whether a forked child gets it.
+    is_inherited: bool,
+}
+
+/// Returns the mappings of this process.
+fn mappings() -> Vec<Mapping> {
+    let text = fs::read_to_string("/proc/self/smaps").expect("the kernel's list");
+    let mut found: Vec<Mapping> = Vec::new();
+    for line in text.lines() {
+        let number = |text: &str| usize::from_str_radix(text, 16).ok();
+        let range = |line: &str| {
+            let (range, about) = line.split_once(' ')?;
+            let (start, end) = range.split_once('-')?;
+            Some((number(start)?, number(end)?, about.to_owned()))
+        };
+        if let Some((start, end, about)) = range(line) {
+            found.push(Mapping { start, length: end - start, about, is_inherited: true });
+        } else if line.starts_with("VmFlags:") && line.split(' ').any(|flag| flag == "dc") {
+            found.last_mut().expect("a mapping").is_inherited = false;
+        }
+    }
+    found
+}
+
+/// Closes the descriptor of a device whose registers are mapped, goes on, and unmaps them.
+fn kept() -> i32 {
+    /// Bytes of memory that a region pins: of no other mapping.
+    const PINNED: usize = 37 << 12;
+    let device = Device::open(0);
+    let (one, other) = (Station::new(device), Station::new(device));
+    connect(&one, &other);
+    exchange(&one, &other);
+    let peer = other.address();
+    // SAFETY: new memory, which is registered before it is unmapped. The device keeps its pages.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let at = libc::mmap(null_mut(), PINNED, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        assert!(!ibv_reg_mr(one.pd, at, PINNED, 1).is_null());
+        assert_eq!(libc::munmap(at, PINNED), 0);
+        assert_eq!(libc::close((*device.context).cmd_fd), 0);
+    }
+    let is_pinned =
+        || mappings().iter().any(|mapping| !mapping.is_inherited && mapping.length == PINNED);
+    assert!(is_pinned());
+    for (id, byte) in [(1, 0x11), (2, 0x22), (3, 0x33)] {
+        one.put(0, &[byte; 64]);
+        one.write(id, 0, 64, peer);
+        one.expect(id);
+        assert_eq!(other.get(0, 64), [byte; 64]);
+    }
+    // What the program may not write to: pages of registers that trap, and of the clocks.
+    let mut mapped = mappings();
+    mapped.retain(|Mapping { about, is_inherited, .. }| {
+        about.starts_with("r--s") && about.contains("/memfd:mlx5-")
+            || about.starts_with("---p") && !is_inherited
+    });
+    assert!(!mapped.is_empty());
+    for Mapping { start, length, .. } in mapped {
+        assert!(is_pinned(), "the device is open until its last mapping is gone");
+        // SAFETY: the mapping is the program's way to the device, which it does not use any more.
+        assert_eq!(unsafe { libc::munmap(start as *mut _, length) }, 0);
+    }
+    assert!(!is_pinned(), "the device is closed when its last mapping is gone");
+    0
+}
+
+#[test]
+fn a_mapping_keeps_a_device_whose_descriptor_is_closed() {
+    Player::of("kept").end_well();
 }
 
 /// Closes all that it did not open, as daemons do, and goes on.

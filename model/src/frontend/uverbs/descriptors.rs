@@ -314,7 +314,7 @@ pub(super) fn closing(fd: c_int) {
 /// The last descriptor of something is gone.
 fn left(descriptor: Option<Descriptor>) {
     match descriptor {
-        Some(Descriptor::Command(file)) => file.release(),
+        Some(Descriptor::Command(file)) => file.let_go(),
         Some(Descriptor::Completions(queue) | Descriptor::Events(queue)) => queue.abandon(),
         Some(Descriptor::Subscribed(file)) => file.close(),
         Some(Descriptor::Answers(file)) => file.close(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use libc::pid_t;
@@ -30,6 +30,10 @@ pub(super) struct CommandFile {
     /// The thread that opened it, by the kernel's number.
     pub opener: pid_t,
     device: usize,
+    /// What keeps the device open: one for its descriptors together, and one for each mapping.
+    holds: AtomicUsize,
+    /// Whether it is never freed.
+    leaked: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -145,7 +149,15 @@ impl CommandFile {
         trap::unblock();
         // SAFETY: the call has no arguments.
         let opener = system::thread();
-        Self { running, mode: settings::mode(), opener, device, state: Mutex::default() }
+        Self {
+            running,
+            mode: settings::mode(),
+            opener,
+            device,
+            holds: AtomicUsize::new(1),
+            leaked: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
     }
 
     /// Returns the number of its device.
@@ -168,8 +180,31 @@ impl CommandFile {
         lock(&self.state)
     }
 
-    /// Destroys everything after the last descriptor was closed, users before the objects they use.
-    pub fn release(&self) {
+    /// Returns a reference that is valid for ever, since threads read the table of mappings without a
+    /// lock. The first call leaks the value, which has no objects once it is released.
+    pub fn forever(this: &Arc<Self>) -> &'static Self {
+        if !this.leaked.swap(true, Ordering::AcqRel) {
+            std::mem::forget(Arc::clone(this));
+        }
+        // SAFETY: a share was leaked, so the value is never freed.
+        unsafe { &*Arc::as_ptr(this) }
+    }
+
+    /// Has a mapping keep the device open. Returns whether it was.
+    pub fn hold(&self) -> bool {
+        let more = |holds: usize| (holds != 0).then_some(holds + 1);
+        self.holds.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// The last descriptor, or a mapping, is gone. Closes the device if nothing else keeps it open.
+    pub fn let_go(&self) {
+        if self.holds.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.release();
+        }
+    }
+
+    /// Destroys everything, users before the objects they use.
+    fn release(&self) {
         let mut state = self.state();
         let rank = |object: &Object| match object {
             Object::Flow(_) | Object::Matcher(_) => 0,

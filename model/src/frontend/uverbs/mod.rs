@@ -43,6 +43,7 @@ mod instruction;
 mod ioctl;
 mod keys;
 mod legacy;
+mod mappings;
 mod methods;
 mod mr;
 mod multicast;

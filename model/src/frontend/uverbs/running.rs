@@ -11,7 +11,7 @@ use super::function::{Function, Interrupts};
 use super::pins::{Bus, Pins};
 use super::uar::Registers;
 use super::umem::Records;
-use super::{trap, visitor};
+use super::{mappings, trap, visitor};
 use crate::capture::Capture;
 use crate::card::{Card, Identity};
 use crate::clock::Clock;
@@ -254,6 +254,7 @@ extern "C" fn forked() {
     STARTING.store(0, Ordering::Release);
     descriptors::forget();
     trap::forget();
+    mappings::forget();
     visitor::forget();
     crate::stores::forget();
     trace::forget();

@@ -21,7 +21,7 @@ use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
 use super::running::Running;
 use super::trap::{self, PAGE};
-use super::{clock, dm, lock, poll};
+use super::{clock, dm, lock, mappings, poll};
 use crate::card::Card;
 use crate::engine::{Engine, Shield, Stores};
 use crate::private::system;
@@ -344,10 +344,11 @@ pub(super) unsafe fn map(
     offset: off_t,
 ) -> *mut c_void {
     let _shield = Shield::new();
+    let Some(Descriptor::Command(file)) = running.descriptors.get(fd) else {
+        set_errno(libc::ENODEV);
+        return libc::MAP_FAILED;
+    };
     let mapped = (|| {
-        let Some(Descriptor::Command(file)) = running.descriptors.get(fd) else {
-            return Err(Errno::ENODEV);
-        };
         if flags & libc::MAP_SHARED == 0 || offset % PAGE as off_t != 0 {
             return Err(Errno::EINVAL);
         }
@@ -398,9 +399,28 @@ pub(super) unsafe fn map(
         unsafe { system::madvise(at, PAGE, libc::MADV_DONTFORK) };
         Ok(at)
     })();
-    mapped.unwrap_or_else(|error| {
+    let kept = mapped.and_then(|at| {
+        // SAFETY: the page was mapped above, and the program does not know it yet.
+        unsafe { keep(&file, at, length) }.map(|()| at)
+    });
+    kept.unwrap_or_else(|error| {
         set_errno(error.0);
         libc::MAP_FAILED
+    })
+}
+
+/// Has a mapping that was just made keep the device open.
+///
+/// # Safety
+/// The program does not know the mapping yet.
+unsafe fn keep(file: &Arc<CommandFile>, at: *mut c_void, length: size_t) -> Result<()> {
+    let length = length.next_multiple_of(PAGE);
+    // What was mapped there was replaced.
+    drop(mappings::leaving(at as usize, length));
+    mappings::add(file, at as usize, length).inspect_err(|_| {
+        trap::replaced(at as usize, length);
+        // SAFETY: the caller guarantees that the program does not use the mapping.
+        unsafe { system::munmap(at, length) };
     })
 }
 
@@ -409,11 +429,14 @@ pub(super) unsafe fn map(
 /// fails.
 pub(super) fn unmapping(start: usize, length: usize, unmap: impl FnOnce() -> c_int) -> c_int {
     trap::leaving(start, length);
+    let leaving = mappings::leaving(start, length.next_multiple_of(PAGE));
     let result = unmap();
     if result == 0 {
         trap::unmapped(start, length);
+        drop(leaving);
     } else {
         trap::staying(start, length);
+        leaving.stay();
     }
     result
 }
@@ -421,6 +444,7 @@ pub(super) fn unmapping(start: usize, length: usize, unmap: impl FnOnce() -> c_i
 /// Removes the register pages in a range that the program is about to replace.
 pub(super) fn replacing(start: usize, length: usize) {
     trap::replaced(start, length);
+    drop(mappings::leaving(start, length.next_multiple_of(PAGE)));
 }
 
 #[cfg(test)]
