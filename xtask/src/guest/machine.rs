@@ -1,7 +1,8 @@
 //! The processes of a run: the server of the functions, and a QEMU for each guest.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -210,6 +211,11 @@ impl Machine<'_> {
         self.folder.join(format!("kernel{}.log", self.number))
     }
 
+    /// The socket of QEMU's monitor protocol (QMP).
+    fn monitor(&self) -> PathBuf {
+        self.folder.join(format!("monitor{}.sock", self.number))
+    }
+
     /// The command line of QEMU.
     fn words(&self, console: Console) -> Result<Vec<String>> {
         let mut words = self.qemu.words("bin/qemu-system-x86_64")?;
@@ -265,6 +271,7 @@ impl Machine<'_> {
                 add("-serial", "chardev:terminal".to_owned());
             }
         }
+        add("-qmp", format!("unix:{},server=on,wait=off", self.monitor().display()));
         if let Some((end, socket)) = self.network {
             let (server, last) = match end {
                 NetworkEnd::Listens => ("on", 1),
@@ -294,12 +301,17 @@ impl Machine<'_> {
     /// Boots a guest whose shell is this terminal, and waits for its end.
     ///
     /// # Errors
-    /// QEMU cannot be started, or is still there after `limit`.
+    /// QEMU cannot be started, has stopped the guest, or is still there after `limit`.
     pub fn terminal(&self, limit: Duration) -> Result {
         let mut process = Running::start("QEMU", &self.words(Console::Terminal)?, |_| {})?;
+        let (sender, events) = channel();
+        self.watch_for_stop(&mut process, &sender)?;
         let deadline = Instant::now() + limit;
         while Instant::now() < deadline {
             match process.status()? {
+                Some(_) if events.try_recv().is_ok() => {
+                    return Err("QEMU has stopped the guest and cannot continue it".to_owned());
+                }
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => return Err(format!("QEMU failed ({status})")),
                 None => thread::sleep(Duration::from_millis(100)),
@@ -322,13 +334,47 @@ impl Machine<'_> {
         if let Some(pipe) = process.child.stdout.take() {
             forward(self.number, pipe, events.clone());
         }
+        self.watch_for_stop(&mut process, events)?;
         Ok(process)
     }
+
+    /// Has QEMU end once it has stopped the guest.
+    fn watch_for_stop(&self, process: &mut Running, events: &Sender<Event>) -> Result {
+        let socket = self.monitor();
+        appear(&socket, process)?;
+        let monitor = UnixStream::connect(&socket)
+            .map_err(|error| format!("{}: {error}", socket.display()))?;
+        let (number, events) = (self.number, events.clone());
+        thread::spawn(move || {
+            let stopped = quit_when_stopped(monitor, || {
+                // The receiver is gone only if this guest is no longer waited for.
+                let _ = events.send(Event::Stopped(number));
+            });
+            // It fails where QEMU has ended, which is noticed elsewhere.
+            drop(stopped);
+        });
+        Ok(())
+    }
+}
+
+/// Waits until QEMU stops the guest, as after an internal error of KVM: it would keep the guest so for
+/// ever. Then calls `stopped`, and has QEMU end. Returns once the monitor's connection ends.
+fn quit_when_stopped(mut monitor: UnixStream, stopped: impl Fn()) -> io::Result<()> {
+    monitor.write_all(b"{\"execute\": \"qmp_capabilities\"}\n")?;
+    for line in BufReader::new(monitor.try_clone()?).lines() {
+        if line?.contains(r#""event": "STOP""#) {
+            stopped();
+            monitor.write_all(b"{\"execute\": \"quit\"}\n")?;
+        }
+    }
+    Ok(())
 }
 
 enum Event {
     /// A line of a guest's scenario.
     Line(usize, String),
+    /// QEMU has stopped a guest.
+    Stopped(usize),
     /// The guest's QEMU has closed its output.
     Closed,
 }
@@ -388,7 +434,7 @@ fn appear(socket: &Path, process: &mut Running) -> Result {
             return Err(format!("{} ended ({status})", process.name));
         }
         if Instant::now() > deadline {
-            return Err(format!("{} made no socket for the link", process.name));
+            return Err(format!("{} made no socket {}", process.name, socket.display()));
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -425,6 +471,9 @@ fn watch(
                     Err(error) => refused = Err(error),
                 },
             },
+            Ok(Event::Stopped(number)) => {
+                status[number - 1] = Some(format!("QEMU has stopped it; see qemu{number}.log"));
+            }
             Ok(Event::Closed) => open -= 1,
             Err(RecvTimeoutError::Disconnected) => open = 0,
             Err(RecvTimeoutError::Timeout) => {
@@ -527,6 +576,25 @@ mod tests {
         assert!(outcomes[0].is_ok());
         assert!(outcomes[1].as_ref().unwrap_err().contains("without a status"));
         assert!(outcomes[2].as_ref().unwrap_err().contains("guest 3 failed (4)"));
+    }
+
+    #[test]
+    fn a_guest_that_qemu_has_stopped_is_ended() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (sender, events) = channel();
+        let watcher = thread::spawn(move || {
+            quit_when_stopped(ours, || sender.send(Event::Stopped(1)).unwrap()).unwrap();
+        });
+        let mut qemu = BufReader::new(theirs);
+        qemu.get_mut().write_all(b"{\"QMP\": {}}\n{\"event\": \"RESUME\"}\n").unwrap();
+        qemu.get_mut().write_all(b"{\"timestamp\": {}, \"event\": \"STOP\"}\n").unwrap();
+        let mut lines = String::new();
+        (0..2).for_each(|_| assert!(qemu.read_line(&mut lines).unwrap() > 0));
+        assert!(lines.contains("qmp_capabilities") && lines.contains("quit"), "{lines}");
+        drop(qemu);
+        watcher.join().unwrap();
+        let outcomes = watch_alone(&events, 1, Duration::from_secs(30));
+        assert!(outcomes[0].as_ref().unwrap_err().contains("see qemu1.log"));
     }
 
     #[test]
