@@ -6,17 +6,16 @@ use std::cell::Cell;
 
 use mlx5::verbs::Context;
 use mlx5_tools::perf::interrupt::Interrupt;
-use mlx5_tools::perf::loops::{self, Record, Signals, Task};
-use mlx5_tools::perf::path::Path;
-use mlx5_tools::perf::path::direct::ByHand;
-use mlx5_tools::perf::path::request::{Requests, Visit, visit};
+use mlx5_tools::perf::loops::{Record, Signals, Task};
+use mlx5_tools::perf::path::request::{Requested, VisitTransport, visit_transport};
+use mlx5_tools::perf::path::{Stamping, made};
 use mlx5_tools::perf::plan::{
     Amount, Carrier, Connecting, Direction, Header, Operation, Plan, ReceiveSource, Retransmission,
     Waiting,
 };
 use mlx5_tools::perf::result::{Kind, Via};
 use mlx5_tools::perf::station::memory::Origin;
-use mlx5_tools::perf::station::{Backend, Connects, Role, Side, Unconnected};
+use mlx5_tools::perf::station::{Role, Side, Unconnected};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -76,34 +75,29 @@ fn plan(kind: Kind, operation: Operation, messages: u64) -> Plan {
 /// Runs both sides in this process, and counts what the client's thread allocates meanwhile.
 struct Count<'a>(&'a Plan, &'a Side);
 
-impl Visit for Count<'_> {
+impl VisitTransport for Count<'_> {
     type Output = u64;
 
-    fn visit<T: Connects, R: Requests<T>>(self) -> u64 {
+    fn visit<T: Requested>(self) -> u64 {
         let Count(plan, side) = self;
         let client = Unconnected::<T>::new(side, plan, Role::Client).unwrap();
         let server = Unconnected::<T>::new(side, plan, Role::Server).unwrap();
         let (mine, theirs) = (client.endpoints.clone(), server.endpoints.clone());
         let path = |end: Unconnected<T>, other| {
             let station = end.connect(side, plan, other, None).unwrap();
-            <ByHand as Backend>::path::<T, R>(station, plan).unwrap()
+            made(station, plan, Stamping::Off).unwrap()
         };
         let (mut client, mut server) = (path(client, &theirs), path(server, &mine));
-        if plan.operation.takes_receives() {
-            loops::post_receives(&mut server, plan).unwrap();
-        }
-        if plan.operation == Operation::Read {
-            server.memory().fill_target(1, None);
-        }
+        server.prepare(plan).unwrap();
         let signals = || Signals::new(1, Interrupt::default());
         let (here, there) = (signals(), signals());
         std::thread::scope(|scope| {
             let task = |signals| Task { plan, signals, thread: 0, yields: true };
             let (work, signals) = (task(&there), &there);
-            scope.spawn(move || loops::serve(&mut server, &work).unwrap());
+            scope.spawn(move || server.serve(&work).unwrap());
             let record = Record::new(plan, 100_000);
             let before = ALLOCATIONS.get();
-            let measured = loops::measure(&mut client, &task(&here), record).unwrap();
+            let measured = client.measure(&task(&here), record).unwrap();
             let allocated = ALLOCATIONS.get() - before;
             assert_eq!(measured.wrong, 0);
             signals.expect(0, measured.sent.iter().sum());
@@ -123,7 +117,7 @@ fn a_message_allocates_nothing() {
             let [few, many] = [20, 200].map(|messages| {
                 let plan = plan(kind, operation, messages);
                 plan.check().unwrap();
-                visit(&plan, Count(&plan, &side)).unwrap()
+                visit_transport(&plan, Count(&plan, &side))
             });
             assert_eq!(few, many, "{kind} {operation}");
             assert!(few < 20, "{kind} {operation}: {few} allocations to begin with");

@@ -12,22 +12,20 @@ use crate::perf::cm::Asks;
 use crate::perf::compare;
 use crate::perf::interrupt::Interrupt;
 use crate::perf::loops::{Measured, Signals};
-use crate::perf::path::direct::ByHand;
-use crate::perf::path::request::{Requests, Visit, visit};
-use crate::perf::path::stamped::ByStamps;
-use crate::perf::path::verbs::ByVerbs;
+use crate::perf::path::Stamping;
+use crate::perf::path::request::{Requested, VisitTransport, visit_transport};
 use crate::perf::peer::Peer;
 use crate::perf::plan::{Amount, Plan};
 use crate::perf::points::{lost, point};
 use crate::perf::progress::Progress;
 use crate::perf::result::environment::Environment;
 use crate::perf::result::raw::Raw;
-use crate::perf::result::{Comparison, Counter, Flow, Kind, Point, Run, Via, counted};
+use crate::perf::result::{Comparison, Counter, Flow, Kind, Point, Run, counted};
 use crate::perf::server;
 use crate::perf::session::{Account, Back, Session};
 use crate::perf::station::counters::Counters;
 use crate::perf::station::threads::Crew;
-use crate::perf::station::{Backend, Connector, Connects, Role, Side};
+use crate::perf::station::{Connector, Role, Side};
 use crate::perf::station::{paths, place};
 
 /// Most single times recorded per thread, where the number of messages is not known.
@@ -215,7 +213,7 @@ fn points(
         if arguments.compare {
             course.compare(plan)?;
         } else {
-            let point = course.point(plan, false)?;
+            let point = course.point(plan, Stamping::Off)?;
             if point.1.messages > 0 || !course.all.interrupt.came() {
                 course.all.points.push(point);
             }
@@ -249,7 +247,7 @@ impl Course<'_> {
             let [mut direct, mut verbs] = [None, None];
             // Neither way always goes first.
             for way in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
-                let (at, point) = self.point(&blocks[way], true)?;
+                let (at, point) = self.point(&blocks[way], Stamping::Calls)?;
                 began.get_or_insert(at);
                 *[&mut direct, &mut verbs][way] = Some(point);
             }
@@ -275,7 +273,7 @@ impl Course<'_> {
     }
 
     /// Measures one point by the plan's way. Returns its start, and the result.
-    fn point(&mut self, plan: &Plan, stamped: bool) -> Result<(Duration, Point)> {
+    fn point(&mut self, plan: &Plan, stamping: Stamping) -> Result<(Duration, Point)> {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = self.first.elapsed().as_secs_f64();
         let samples = match (&self.raw, plan.amount) {
@@ -283,13 +281,19 @@ impl Course<'_> {
             (Some(_), Amount::Messages(count)) => count.min(MOST_RAW_ASKED) as usize,
             (Some(_), Amount::Nanoseconds(_)) => MOST_RAW as usize,
         };
-        let finished = match (plan.via, stamped) {
-            (Via::Direct, false) => self.measure::<ByHand>(plan, samples),
-            (Via::Verbs, false) => self.measure::<ByVerbs>(plan, samples),
-            (Via::Direct, true) => self.measure::<ByStamps<ByHand>>(plan, samples),
-            (Via::Verbs, true) => self.measure::<ByStamps<ByVerbs>>(plan, samples),
-        }?;
-        let Finished { threads, received, wrong, counters, back, notes } = finished;
+        let one = OnePoint {
+            peer: self.peer,
+            side: self.side,
+            cpus: self.cpus,
+            plan,
+            stamping,
+            samples,
+            in_a_loop: self.arguments.loopback,
+            output: self.output,
+            interrupt: &self.all.interrupt,
+        };
+        let Finished { threads, received, wrong, counters, back, notes } =
+            visit_transport(plan, one)?;
         let all = &mut *self.all;
         let sent: u64 = threads.iter().flat_map(|thread| &thread.sent).sum();
         for note in notes {
@@ -325,35 +329,20 @@ impl Course<'_> {
             .map(|back| Flow { messages: back.messages, seconds: back.nanoseconds as f64 / 1e9 });
         Ok((began, point))
     }
-
-    fn measure<B: Backend>(&mut self, plan: &Plan, samples: usize) -> Result<Finished> {
-        let one = OnePoint::<B> {
-            peer: self.peer,
-            side: self.side,
-            cpus: self.cpus,
-            plan,
-            samples,
-            in_a_loop: self.arguments.loopback,
-            output: self.output,
-            interrupt: &self.all.interrupt,
-            backend: std::marker::PhantomData,
-        };
-        visit(plan, one).map_err(Error::Told)?
-    }
 }
 
-/// One point, on the client's side, by the backend `B`.
-struct OnePoint<'a, B> {
+/// One point, on the client's side.
+struct OnePoint<'a> {
     peer: &'a mut Peer,
     side: &'a Side,
     cpus: &'a [usize],
     plan: &'a Plan,
+    stamping: Stamping,
     /// Single times to record, per thread.
     samples: usize,
     in_a_loop: bool,
     output: &'a Output,
     interrupt: &'a Interrupt,
-    backend: std::marker::PhantomData<fn() -> B>,
 }
 
 /// The reports of both sides on a point.
@@ -366,18 +355,20 @@ struct Finished {
     notes: Vec<String>,
 }
 
-impl<B: Backend> Visit for OnePoint<'_, B> {
+impl VisitTransport for OnePoint<'_> {
     type Output = Result<Finished>;
 
-    fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output {
-        let OnePoint { peer, side, cpus, plan, samples, in_a_loop, output, interrupt, .. } = self;
+    fn visit<T: Requested>(self) -> Self::Output {
+        let OnePoint { peer, side, cpus, plan, stamping, samples, in_a_loop, output, interrupt } =
+            self;
         // 1. The queues of both sides.
         let unconnected = paths::unconnected::<T>(side, plan, Role::Client)?;
         let mut met = peer.meet(plan, side, &unconnected)?;
         let connector = met.asks.as_mut().map(|asks| asks as &mut dyn Connector);
-        let (mut paths, counters) = paths::connected::<B, T, R>(
+        let (mut paths, counters) = paths::connected(
             side,
             plan,
+            stamping,
             Role::Client,
             unconnected,
             &met.theirs,

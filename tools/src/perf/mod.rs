@@ -2,10 +2,10 @@
 //!
 //! The [`client`] decides what to measure. Its [`arguments`] make a [`plan`] per point, and a
 //! [`session`] over TCP tells it to the [`server`]. A [`peer`] is this server or one of perftest.
-//! Both sides make the same objects: a [`station`] per thread. A [`station::Backend`] makes a
-//! [`path`] to the HCA from it: the direct path, the path through libmlx5, or either with time
-//! stamps. [`cm`] connects them by rdma_cm. The [`loops`] run over any path and are compiled for
-//! each path and each kind of request. [`compare`] measures both ways in turn.
+//! Both sides make the same objects: a [`station`] per thread. A [`path`] to the HCA is made from it:
+//! the direct path, the path through libmlx5, or either with time stamps. [`cm`] connects them by
+//! rdma_cm. The [`loops`] run over any path and are compiled for each path and each kind of request;
+//! all other code is compiled once ([`loops::Runner`]). [`compare`] measures both ways in turn.
 //!
 //! Ctrl-C is an [`interrupt`] of it. A measurement ends in a [`result::Run`], which has all the data
 //! of the outputs. [`output`] makes tables and files from it, [`page`] the page with plots.

@@ -17,17 +17,16 @@ use crate::perf::arguments::Local;
 use crate::perf::cm::{Answers, Connections, Expected, Invitation, Service};
 use crate::perf::interrupt::Interrupt;
 use crate::perf::loops::Signals;
-use crate::perf::path::direct::ByHand;
-use crate::perf::path::request::{Requests, Visit, visit};
-use crate::perf::path::verbs::ByVerbs;
+use crate::perf::path::Stamping;
+use crate::perf::path::request::{Requested, VisitTransport, visit_transport};
 use crate::perf::plan::{Connecting, Direction, Plan};
+use crate::perf::result::counted;
 use crate::perf::result::environment::Environment;
-use crate::perf::result::{Via, counted};
 use crate::perf::session::{self, End, Say, Session};
 use crate::perf::station::counters::Counters;
 use crate::perf::station::paths;
 use crate::perf::station::threads::Crew;
-use crate::perf::station::{Backend, Connector, Connects, Role, Side, Unconnected};
+use crate::perf::station::{Connector, Connects, Role, Side, Unconnected};
 use crate::perf::watch::{Served, Watch};
 
 /// The default port.
@@ -221,21 +220,13 @@ impl Client {
                 Err(error) => return Err(error),
             };
             plan.check().map_err(Error::Told)?;
-            let point = match plan.via {
-                Via::Direct => serve_point::<ByHand>(session, host, &plan),
-                Via::Verbs => serve_point::<ByVerbs>(session, host, &plan),
-            }?;
+            let point = visit_transport(&plan, Point { session, host, plan: &plan })?;
             self.points += 1;
             self.received += point.received;
             self.wrong += point.wrong;
             self.by_rdma_cm += point.by_rdma_cm;
         }
     }
-}
-
-fn serve_point<B: Backend>(session: &mut Session, host: Host<'_>, plan: &Plan) -> Result<Ended> {
-    let backend = std::marker::PhantomData::<fn() -> B>;
-    visit(plan, Point { session, host, plan, backend }).map_err(Error::Told)?
 }
 
 /// The objects that a server uses for all its clients.
@@ -253,19 +244,18 @@ struct Ended {
     by_rdma_cm: u64,
 }
 
-/// One point, on the server's side, by the backend `B`.
-struct Point<'a, B> {
+/// One point, on the server's side.
+struct Point<'a> {
     session: &'a mut Session,
     host: Host<'a>,
     plan: &'a Plan,
-    backend: std::marker::PhantomData<fn() -> B>,
 }
 
-impl<B: Backend> Visit for Point<'_, B> {
+impl VisitTransport for Point<'_> {
     type Output = Result<Ended>;
 
-    fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output {
-        let Point { session, host: Host { side, cpus, service }, plan, .. } = self;
+    fn visit<T: Requested>(self) -> Self::Output {
+        let Point { session, host: Host { side, cpus, service }, plan } = self;
         let unconnected = paths::unconnected::<T>(side, plan, Role::Server)?;
         let expected = match plan.connecting {
             Connecting::Told => None,
@@ -278,8 +268,9 @@ impl<B: Backend> Visit for Point<'_, B> {
         };
         let mut answers = expected.map(|expected| expected.answers(side, session));
         let connector = answers.as_mut().map(|answers| answers as &mut dyn Connector);
+        let (stamping, role) = (Stamping::Off, Role::Server);
         let (mut paths, counters) =
-            paths::connected::<B, T, R>(side, plan, Role::Server, unconnected, &theirs, connector)?;
+            paths::connected(side, plan, stamping, role, unconnected, &theirs, connector)?;
         // Disconnects when it is dropped.
         let connections = answers.map(Answers::into_connections);
         let before = counters.read();

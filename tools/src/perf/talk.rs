@@ -4,9 +4,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::outcome::{Error, Result};
-use crate::perf::loops::exchange::{self, Part};
-use crate::perf::loops::{self, Measured, Record, Signals, Task};
-use crate::perf::path::Path;
+use crate::perf::loops::exchange::Part;
+use crate::perf::loops::{Measured, Record, Runner, Signals, Task};
 use crate::perf::plan::Plan;
 use crate::perf::progress::Progress;
 use crate::perf::session::{self, Account, GOING, Say, Session};
@@ -92,16 +91,16 @@ impl<'a> Talk<'a> {
     ///
     /// # Errors
     /// Fails if a thread or the server does.
-    pub fn one_way<P: Path>(
+    pub fn one_way(
         mut self,
         crew: &Crew<'_>,
-        paths: &mut [P],
+        paths: &mut [Box<dyn Runner>],
         progress: &Progress,
         samples: usize,
     ) -> Result<(Vec<Measured>, Account)> {
         let plan = self.plan;
         let work =
-            |path: &mut _, task: &Task<'_>| loops::measure(path, task, Record::new(plan, samples));
+            |path: &mut dyn Runner, task: &Task<'_>| path.measure(task, Record::new(plan, samples));
         let threads = crew.run(paths, work, || {
             progress.show(self.signals.done());
             self.while_sending()
@@ -116,17 +115,17 @@ impl<'a> Talk<'a> {
     ///
     /// # Errors
     /// Fails if a thread or the server does.
-    pub fn both_ways<P: Path>(
+    pub fn both_ways(
         mut self,
         crew: &Crew<'_>,
-        paths: &mut [P],
+        paths: &mut [Box<dyn Runner>],
         progress: &Progress,
         samples: usize,
     ) -> Result<(Vec<Measured>, Account)> {
         let (plan, sent) = (self.plan, Mutex::new(Vec::new()));
-        let work = |path: &mut _, task: &Task<'_>| {
+        let work = |path: &mut dyn Runner, task: &Task<'_>| {
             let record = Record::new(plan, samples);
-            exchange::both(path, task, record, Part::Leads, || of_thread(&sent, task))
+            path.both(task, record, Part::Leads, &|| of_thread(&sent, task))
         };
         // The server begins with this line.
         self.session.going()?;

@@ -6,9 +6,8 @@ use std::time::Duration;
 use mlx5::timing::Clock;
 
 use crate::outcome::Result;
-use crate::perf::loops::exchange::{self, Part};
-use crate::perf::loops::{self, Measured, Record, Signals};
-use crate::perf::path::Path;
+use crate::perf::loops::exchange::Part;
+use crate::perf::loops::{self, Measured, Record, Runner, Signals};
 use crate::perf::plan::{Operation, Plan};
 use crate::perf::session::{self, Back, Say, Session};
 use crate::perf::station::threads::Crew;
@@ -67,12 +66,12 @@ impl<'a> Watch<'a> {
     ///
     /// # Errors
     /// Fails if a thread or the client does.
-    pub fn one_way<P: Path>(mut self, crew: &Crew<'_>, paths: &mut [P]) -> Result<Served> {
+    pub fn one_way(mut self, crew: &Crew<'_>, paths: &mut [Box<dyn Runner>]) -> Result<Served> {
         let (plan, sent) = (self.plan, Arc::clone(&self.sent));
-        let work = |path: &mut _, task: &loops::Task<'_>| {
-            let mut served = loops::serve(path, task)?;
+        let work = |path: &mut dyn Runner, task: &loops::Task<'_>| {
+            let mut served = path.serve(task)?;
             if plan.validate && plan.operation == Operation::Write && !plan.is_echoed() {
-                served.wrong += loops::look_at_writes(path, task, &of_thread(&sent, task));
+                served.wrong += path.look_at_writes(task, &of_thread(&sent, task));
             }
             Ok(served)
         };
@@ -83,15 +82,15 @@ impl<'a> Watch<'a> {
     ///
     /// # Errors
     /// Fails if a thread or the client does.
-    pub fn both_ways<P: Path>(mut self, crew: &Crew<'_>, paths: &mut [P]) -> Result<Served> {
+    pub fn both_ways(mut self, crew: &Crew<'_>, paths: &mut [Box<dyn Runner>]) -> Result<Served> {
         match self.session.hear("sign that it sends")? {
             Say::Going {} => {}
             other => return Err(session::unexpected(&other, "that it sends")),
         }
         let (plan, sent) = (self.plan, Arc::clone(&self.sent));
-        let work = |path: &mut _, task: &loops::Task<'_>| {
+        let work = |path: &mut dyn Runner, task: &loops::Task<'_>| {
             let record = Record::new(plan, 0);
-            exchange::both(path, task, record, Part::Follows, || of_thread(&sent, task))
+            path.both(task, record, Part::Follows, &|| of_thread(&sent, task))
         };
         Ok(Served::of_both_ways(&crew.run(paths, work, || self.turn())?))
     }

@@ -3,7 +3,7 @@
 //! what is still on its way.
 
 use super::stream::Stream;
-use super::{Measured, Record, Task, look_at_writes, measure_by};
+use super::{Measured, Record, Runner as _, Task, measure_by};
 use crate::perf::path::{Path, Stop};
 use crate::perf::plan::{Amount, Operation};
 
@@ -16,17 +16,13 @@ pub enum Part {
     Follows,
 }
 
-/// Runs a thread of either side. `sent` returns the other side's numbers of messages, once
-/// [`Signals::expect`](super::Signals::expect) was called.
-///
-/// # Errors
-/// [`Stop`].
-pub fn both<P: Path>(
+/// Runs a thread of either side.
+pub(super) fn both<P: Path>(
     path: &mut P,
     task: &Task<'_>,
     record: Record,
     part: Part,
-    sent: impl Fn() -> Vec<u64>,
+    sent: &dyn Fn() -> Vec<u64>,
 ) -> Result<Measured, Stop> {
     let amount: Option<Amount> = (part == Part::Leads).then_some(task.plan.amount);
     let mut stream = Stream::new(path.queues(), task.plan);
@@ -36,7 +32,7 @@ pub fn both<P: Path>(
     measured.received = served.received;
     measured.wrong += served.wrong;
     if task.plan.validate && task.plan.operation == Operation::Write {
-        measured.wrong += look_at_writes(path, task, &sent());
+        measured.wrong += path.look_at_writes(task, &sent());
     }
     Ok(measured)
 }

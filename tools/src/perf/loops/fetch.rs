@@ -14,11 +14,11 @@ pub(super) struct Fetch {
 }
 
 impl<P: Path> Client<P> for Fetch {
-    fn run<A: Pace>(
+    fn run(
         &mut self,
         path: &mut P,
         task: &Task<'_>,
-        pace: &mut A,
+        pace: &mut Pace,
         span: Span,
         record: &mut Record,
     ) -> Result<(), Stop> {

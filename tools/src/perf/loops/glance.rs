@@ -31,7 +31,7 @@ impl Glance {
 
     /// Waits for the peer's message with that number. Looks now and then for a failure of its own
     /// requests, which shows only in completions. Returns `false` if the message will not come.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn arrival<P: Path>(
         &mut self,
         path: &mut P,
@@ -79,11 +79,11 @@ impl Glance {
 }
 
 impl<P: Path> Client<P> for Glance {
-    fn run<A: Pace>(
+    fn run(
         &mut self,
         path: &mut P,
         task: &Task<'_>,
-        pace: &mut A,
+        pace: &mut Pace,
         span: Span,
         record: &mut Record,
     ) -> Result<(), Stop> {

@@ -30,7 +30,9 @@ pub use wait::Signals;
 use super::path::{Arrival, Path, Stop};
 use super::plan::{Amount, Carrier, Layout, Operation, Plan};
 use super::result::{Cpu, Kind, Phase};
-use pace::{Closed, Open, Pace};
+use super::station::memory::Memory;
+use exchange::Part;
+use pace::{Open, Pace};
 
 /// The task of a thread.
 #[derive(Clone, Copy)]
@@ -91,11 +93,11 @@ pub struct Served {
 /// A client's loop.
 trait Client<P: Path> {
     /// Runs to the given end.
-    fn run<A: Pace>(
+    fn run(
         &mut self,
         path: &mut P,
         task: &Task<'_>,
-        pace: &mut A,
+        pace: &mut Pace,
         span: Span,
         record: &mut Record,
     ) -> Result<(), Stop>;
@@ -104,11 +106,86 @@ trait Client<P: Path> {
     fn sent(&self) -> Vec<u64>;
 }
 
-/// Runs a client's thread, from its first receive to its last completion.
-///
-/// # Errors
-/// [`Stop`].
-pub fn measure<P: Path>(path: &mut P, task: &Task<'_>, record: Record) -> Result<Measured, Stop> {
+/// A path with the loops that are compiled for it. A call per loop is dynamic, and none per message.
+pub trait Runner: Send {
+    /// Runs a client's thread, from its first receive to its last completion.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    fn measure(&mut self, task: &Task<'_>, record: Record) -> Result<Measured, Stop>;
+
+    /// Runs a server's thread, which answers or receives until all messages of the client have
+    /// arrived.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    fn serve(&mut self, task: &Task<'_>) -> Result<Served, Stop>;
+
+    /// Runs a thread of either side where both send. `sent` returns the other side's numbers of
+    /// messages, once [`Signals::expect`] was called.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    fn both(
+        &mut self,
+        task: &Task<'_>,
+        record: Record,
+        part: Part,
+        sent: &dyn Fn() -> Vec<u64>,
+    ) -> Result<Measured, Stop>;
+
+    /// Checks the memory that WRITEs filled, after the last one: the newest message of each slot.
+    fn look_at_writes(&mut self, task: &Task<'_>, sent: &[u64]) -> u64;
+
+    /// Prepares the data required before the first message.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    fn prepare(&mut self, plan: &Plan) -> Result<(), Stop>;
+}
+
+impl<P: Path> Runner for P {
+    fn measure(&mut self, task: &Task<'_>, record: Record) -> Result<Measured, Stop> {
+        measure(self, task, record)
+    }
+
+    fn serve(&mut self, task: &Task<'_>) -> Result<Served, Stop> {
+        match (task.plan.is_echoed(), task.plan.operation) {
+            (true, Operation::Write) => glance::answer(self, task),
+            (true, _) => pong::answer(self, task),
+            (false, operation) if operation.takes_receives() => sink::take(self, task),
+            (false, _) => wait::stay(task),
+        }
+    }
+
+    fn both(
+        &mut self,
+        task: &Task<'_>,
+        record: Record,
+        part: Part,
+        sent: &dyn Fn() -> Vec<u64>,
+    ) -> Result<Measured, Stop> {
+        exchange::both(self, task, record, part, sent)
+    }
+
+    fn look_at_writes(&mut self, task: &Task<'_>, sent: &[u64]) -> u64 {
+        let queues = self.queues();
+        look_at_writes(self.memory(), queues, task, sent)
+    }
+
+    fn prepare(&mut self, plan: &Plan) -> Result<(), Stop> {
+        if plan.operation.takes_receives() {
+            post_receives(self, plan)?;
+        }
+        if plan.operation == Operation::Read {
+            let queues = self.queues();
+            self.memory().fill_target(queues, plan.corrupt_at);
+        }
+        Ok(())
+    }
+}
+
+fn measure<P: Path>(path: &mut P, task: &Task<'_>, record: Record) -> Result<Measured, Stop> {
     let plan = task.plan;
     if plan.is_echoed() && plan.operation.takes_receives() {
         post_receives(path, plan)?;
@@ -130,16 +207,16 @@ pub fn measure<P: Path>(path: &mut P, task: &Task<'_>, record: Record) -> Result
 }
 
 /// Runs a client's loop: warming up, then the amount, or without one until it is interrupted.
-fn measure_by<P: Path, C: Client<P>>(
+fn measure_by<P: Path>(
     path: &mut P,
     task: &Task<'_>,
     mut record: Record,
-    client: &mut C,
+    client: &mut dyn Client<P>,
     amount: Option<Amount>,
 ) -> Result<Measured, Stop> {
     let plan = task.plan;
     let warm_up = Span { count: plan.warm_up, end: u64::MAX };
-    client.run(path, task, &mut Closed, warm_up, &mut record)?;
+    client.run(path, task, &mut Pace::Closed, warm_up, &mut record)?;
     record.clear();
     path.clear_phases();
     // All threads begin together.
@@ -155,13 +232,11 @@ fn measure_by<P: Path, C: Client<P>>(
             Span { count: u64::MAX, end: began.saturating_add(clock.ticks_of(time as f64)) }
         }
     };
-    match &plan.schedule {
-        None => client.run(path, task, &mut Closed, span, &mut record)?,
-        Some(schedule) => {
-            let mut open = Open::new(schedule, plan.threads, task.thread, began);
-            client.run(path, task, &mut open, span, &mut record)?;
-        }
-    }
+    let mut pace = match &plan.schedule {
+        None => Pace::Closed,
+        Some(schedule) => Pace::Open(Open::new(schedule, plan.threads, task.thread, began)),
+    };
+    client.run(path, task, &mut pace, span, &mut record)?;
     let sent = client.sent();
     Ok(Measured {
         ticks: record.last().saturating_sub(began),
@@ -185,53 +260,21 @@ pub fn span(threads: &[Measured]) -> (u64, u64) {
     (began, ended)
 }
 
-/// Runs a server's thread, which answers or receives until all messages of the client have arrived.
-///
-/// # Errors
-/// [`Stop`].
-pub fn serve<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, Stop> {
-    match (task.plan.is_echoed(), task.plan.operation) {
-        (true, Operation::Write) => glance::answer(path, task),
-        (true, _) => pong::answer(path, task),
-        (false, operation) if operation.takes_receives() => sink::take(path, task),
-        (false, _) => wait::stay(task),
-    }
-}
-
-/// Checks the memory that WRITEs filled, after the last one: the newest message of each slot.
-pub fn look_at_writes<P: Path>(path: &mut P, task: &Task<'_>, sent: &[u64]) -> u64 {
-    let slots = path.memory().layout().target;
+/// Returns how many of the newest messages of each slot are wrong.
+fn look_at_writes(memory: &mut Memory, queues: usize, task: &Task<'_>, sent: &[u64]) -> u64 {
+    let slots = memory.layout().target;
     let mut wrong = 0;
-    for (queue, &sent) in sent.iter().enumerate().take(path.queues()) {
+    for (queue, &sent) in sent.iter().enumerate().take(queues) {
         for sequence in sent.saturating_sub(slots)..sent {
-            let right = path.memory().is_right(queue, sequence, 0, sequence, false);
-            wrong += u64::from(!right);
+            wrong += u64::from(!memory.is_right(queue, sequence, 0, sequence, false));
         }
     }
     task.signals.progress(task.thread, sent.iter().sum());
     wrong
 }
 
-/// Prepares the data required before the first message.
-///
-/// # Errors
-/// [`Stop`].
-pub fn prepare<P: Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
-    if plan.operation.takes_receives() {
-        post_receives(path, plan)?;
-    }
-    if plan.operation == Operation::Read {
-        let queues = path.queues();
-        path.memory().fill_target(queues, plan.corrupt_at);
-    }
-    Ok(())
-}
-
 /// Posts as many receives as fit.
-///
-/// # Errors
-/// [`Stop`].
-pub fn post_receives<P: Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
+fn post_receives<P: Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
     for queue in 0..path.queues() {
         for slot in 0..u64::from(plan.receives()) {
             path.receive(queue, slot)?;

@@ -11,32 +11,37 @@ use super::wait::Wait;
 use crate::perf::path::Stop;
 use crate::perf::plan::{Arrivals, Schedule};
 
-/// A policy for the send times.
-pub(super) trait Pace {
+/// A policy for the send times. It is a value and no type parameter: the comparison that it takes per
+/// message is cheaper than each loop once more.
+pub(super) enum Pace {
+    /// Sends whenever the loop has space for a message.
+    Closed,
+    /// Sends by schedule.
+    Open(Open),
+}
+
+impl Pace {
     /// Waits until the next message is due, or the measurement ends early. Returns the tick from
     /// which it is timed.
-    fn next(&mut self, wait: &mut Wait<'_>) -> Result<u64, Stop>;
+    #[inline(always)]
+    pub(super) fn next(&mut self, wait: &mut Wait<'_>) -> Result<u64, Stop> {
+        match self {
+            Pace::Closed => Ok(Clock::now()),
+            Pace::Open(open) => open.next(wait),
+        }
+    }
 
     /// Returns that tick without waiting; `None` if no message is due at the tick `now`.
-    fn due(&mut self, now: u64) -> Option<u64>;
-}
-
-/// Sends whenever the loop has space for a message.
-pub(super) struct Closed;
-
-impl Pace for Closed {
     #[inline(always)]
-    fn next(&mut self, _: &mut Wait<'_>) -> Result<u64, Stop> {
-        Ok(Clock::now())
-    }
-
-    #[inline(always)]
-    fn due(&mut self, now: u64) -> Option<u64> {
-        Some(now)
+    pub(super) fn due(&mut self, now: u64) -> Option<u64> {
+        match self {
+            Pace::Closed => Some(now),
+            Pace::Open(open) => open.due(now),
+        }
     }
 }
 
-/// Sends by schedule.
+/// A schedule.
 pub(super) struct Open {
     /// When the next message is due, in ticks after `began`.
     next: f64,
@@ -76,8 +81,9 @@ impl Open {
     }
 }
 
-impl Pace for Open {
-    #[inline(always)]
+impl Open {
+    /// Waits until the next message is due, or the measurement ends early.
+    #[inline]
     fn next(&mut self, wait: &mut Wait<'_>) -> Result<u64, Stop> {
         loop {
             if let Some(due) = self.due(Clock::now()) {
@@ -92,7 +98,8 @@ impl Pace for Open {
         }
     }
 
-    #[inline(always)]
+    /// Returns when the next message is due, if that is over at the tick `now`.
+    #[inline]
     fn due(&mut self, now: u64) -> Option<u64> {
         let due = self.began + self.next as u64;
         if due > now {

@@ -23,11 +23,11 @@ impl Ping {
 }
 
 impl<P: Path> Client<P> for Ping {
-    fn run<A: Pace>(
+    fn run(
         &mut self,
         path: &mut P,
         task: &Task<'_>,
-        pace: &mut A,
+        pace: &mut Pace,
         span: Span,
         record: &mut Record,
     ) -> Result<(), Stop> {

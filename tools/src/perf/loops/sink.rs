@@ -27,7 +27,7 @@ impl Intake {
     }
 
     /// Takes the message of a completed receive, and posts the receive again.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn take<P: Path>(
         &mut self,
         path: &mut P,

@@ -86,7 +86,7 @@ impl Stream {
         let mut wait = Wait::patient(task, "message");
         let sent: u64 = self.flights.iter().map(|flight| flight.sent).sum();
         loop {
-            if self.poll(path, task, record)? {
+            if self.poll_after(path, task, record)? {
                 task.signals.progress(task.thread, sent + self.intake.served.received);
             } else if wait.turn(path)? && self.intake.is_complete(task) {
                 return Ok(self.intake.served);
@@ -132,7 +132,7 @@ impl Stream {
         record: &mut Record,
         wait: &mut Wait<'_>,
     ) -> Result<(), Stop> {
-        if self.poll(path, task, record)? {
+        if self.poll_after(path, task, record)? {
             wait.over();
         } else {
             wait.turn(path)?;
@@ -140,13 +140,24 @@ impl Stream {
         Ok(())
     }
 
-    /// Posts a batch on that queue pair if the batch fits. Returns whether it did.
-    #[inline(always)]
-    fn post<P: Path, A: Pace>(
+    /// Polls the available completions after the measured time. One copy of the code for all calls.
+    #[inline(never)]
+    fn poll_after<P: Path>(
         &mut self,
         path: &mut P,
         task: &Task<'_>,
-        pace: &mut A,
+        record: &mut Record,
+    ) -> Result<bool, Stop> {
+        self.poll(path, task, record)
+    }
+
+    /// Posts a batch on that queue pair if the batch fits. Returns whether it did.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn post<P: Path>(
+        &mut self,
+        path: &mut P,
+        task: &Task<'_>,
+        pace: &mut Pace,
         queue: usize,
         now: u64,
     ) -> Result<bool, Stop> {
@@ -176,7 +187,7 @@ impl Stream {
     }
 
     /// Polls the available completions. Returns whether there were any.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn poll<P: Path>(
         &mut self,
         path: &mut P,
@@ -213,11 +224,11 @@ impl Stream {
 }
 
 impl<P: Path> Client<P> for Stream {
-    fn run<A: Pace>(
+    fn run(
         &mut self,
         path: &mut P,
         task: &Task<'_>,
-        pace: &mut A,
+        pace: &mut Pace,
         span: Span,
         record: &mut Record,
     ) -> Result<(), Stop> {

@@ -8,6 +8,7 @@ use mlx5::ring::{
     CqReader, PacketEvent, PacketRq, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
     Srq,
 };
+use mlx5::wqe::Sge;
 
 use super::request::{Requests, Site};
 use super::sleep::Sleeper;
@@ -16,9 +17,8 @@ use crate::outcome::{Error, Result};
 use crate::perf::plan::Plan;
 #[cfg(feature = "phases")]
 use crate::perf::result::Phase;
-use crate::perf::result::Via;
 use crate::perf::station::memory::Memory;
-use crate::perf::station::{Answerer, Backend, Connects, Linked, Station, Taken};
+use crate::perf::station::{Answerer, Connects, Linked, Station, Taken};
 
 /// Bits of an id for the message number. The bits above hold the queue pair.
 const SEQUENCE_BITS: u32 = 48;
@@ -50,15 +50,12 @@ enum Queues<T: Connects> {
     Packets(Vec<SendQueue<T>>, Vec<PacketRq>),
 }
 
-/// The backend that makes [`Direct`]s.
-#[derive(Clone, Copy, Debug)]
-pub enum ByHand {}
-
-impl Backend for ByHand {
-    const VIA: Via = Via::Direct;
-    type Path<T: Connects, R: Requests<T>> = Direct<T, R>;
-
-    fn path<T: Connects, R: Requests<T>>(station: Station<T>, plan: &Plan) -> Result<Direct<T, R>> {
+impl<T: Connects, R: Requests<T>> Direct<T, R> {
+    /// Makes the path of a thread's objects, without posting receives.
+    ///
+    /// # Errors
+    /// Returns what prevents taking the queues over.
+    pub(super) fn new(station: Station<T>, plan: &Plan) -> Result<Direct<T, R>> {
         let mut completions = CqReader::new(&station.cq)?;
         let queues = Queues::new(&station, plan, &mut completions)?;
         Ok(Direct {
@@ -117,6 +114,66 @@ impl<T: Connects> Queues<T> {
         }
     }
 
+    /// Posts a receive on the queue pair, or on the queue that all share.
+    ///
+    /// # Safety
+    /// The memory stays valid until the queues are dropped. Until the receive completes, nothing
+    /// else accesses it.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    unsafe fn receive(&mut self, queue: usize, slot: u64, memory: Sge) -> Result<(), Stop> {
+        let id = id(queue, slot);
+        match self {
+            // SAFETY: the caller upholds the same conditions.
+            Queues::Own(pairs) => unsafe { pairs[queue].1.post(id, memory)? },
+            // SAFETY: the caller upholds the same conditions.
+            Queues::Shared { receives, .. } => unsafe { receives.post(id, memory)? },
+            // SAFETY: the caller upholds the same conditions.
+            Queues::Packets(_, receives) => unsafe { receives[queue].post(id, memory)? },
+        }
+        Ok(())
+    }
+
+    /// Returns the oldest completion, if there is one.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn poll(&mut self, completions: &mut CqReader) -> Result<Option<Event>, Stop> {
+        // For a single (send, receive) pair, the poll decides which to try first. A longer slice is
+        // searched.
+        let polled: Result<Option<Completion>, PollError> = match self {
+            Queues::Own(pairs) => match &mut pairs[..] {
+                [one] => completions.poll(one),
+                many => completions.poll(many),
+            },
+            Queues::Shared { sends, receives, .. } => match &mut sends[..] {
+                [one] => completions.poll(&mut (one, &mut **receives)),
+                many => completions.poll(&mut (many, &mut **receives)),
+            },
+            Queues::Packets(sends, receives) => match completions.poll(&mut sends[..]) {
+                Ok(None) => return receives.iter_mut().find_map(packet).transpose(),
+                polled => polled,
+            },
+        };
+        match polled? {
+            None => Ok(None),
+            Some(Completion::Send(done)) => {
+                let (queue, sequence) = parts(done.id);
+                Ok(Some(Event::Sent { queue, sequence }))
+            }
+            Some(Completion::Receive(done)) => {
+                let (queue, slot) = parts(done.id);
+                let from = self.source(queue, done.qpn);
+                let immediate = match done.kind {
+                    ReceiveKind::SendImm(immediate) | ReceiveKind::WriteImm(immediate) => {
+                        Some(immediate)
+                    }
+                    _ => None,
+                };
+                Ok(Some(Event::Received(Arrival { queue, from, slot, immediate })))
+            }
+            Some(Completion::Failed(failure)) => Err(Stop::Failed(failure)),
+            Some(Completion::UnexpectedCqe(unexpected)) => Err(Stop::UnexpectedCqe(unexpected)),
+        }
+    }
+
     /// Returns the queue pair at which a message arrived, whose receive had a slot of `queue`.
     #[inline(always)]
     fn source(&self, queue: usize, qpn: u32) -> usize {
@@ -165,7 +222,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
         let request = R::request(&self.site, queue, message);
         // SAFETY: the request's memory is a slot of `site`, which is dropped after the queues. No
@@ -175,7 +232,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
         Ok(())
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn post_batch(
         &mut self,
         queue: usize,
@@ -195,59 +252,14 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
     #[inline(always)]
     fn receive(&mut self, queue: usize, slot: u64) -> Result<(), Stop> {
         let memory = self.site.memory.receive(queue, slot);
-        let id = id(queue, slot);
-        match &mut self.queues {
-            // SAFETY: the memory is a slot of `site`, which is dropped after the queues. It is read
-            // only by copying, and posted again only after that.
-            Queues::Own(pairs) => unsafe { pairs[queue].1.post(id, memory)? },
-            // SAFETY: the memory is a slot of `site`, which is dropped after the shared queue. It is
-            // read only by copying, and posted again only after that.
-            Queues::Shared { receives, .. } => unsafe { receives.post(id, memory)? },
-            // SAFETY: the memory is a slot of `site`, which is dropped after the queues. It is read
-            // only by copying, and posted again only after that.
-            Queues::Packets(_, receives) => unsafe { receives[queue].post(id, memory)? },
-        }
-        Ok(())
+        // SAFETY: the memory is a slot of `site`, which is dropped after the queues. It is read only
+        // by copying, and posted again only after that.
+        unsafe { self.queues.receive(queue, slot, memory) }
     }
 
     #[inline(always)]
     fn poll(&mut self) -> Result<Option<Event>, Stop> {
-        // For a single (send, receive) pair, the poll decides which to try first. A longer slice is
-        // searched.
-        let polled: Result<Option<Completion>, PollError> = match &mut self.queues {
-            Queues::Own(pairs) => match &mut pairs[..] {
-                [one] => self.completions.poll(one),
-                many => self.completions.poll(many),
-            },
-            Queues::Shared { sends, receives, .. } => match &mut sends[..] {
-                [one] => self.completions.poll(&mut (one, &mut **receives)),
-                many => self.completions.poll(&mut (many, &mut **receives)),
-            },
-            Queues::Packets(sends, receives) => match self.completions.poll(&mut sends[..]) {
-                Ok(None) => return receives.iter_mut().find_map(packet).transpose(),
-                polled => polled,
-            },
-        };
-        match polled? {
-            None => Ok(None),
-            Some(Completion::Send(done)) => {
-                let (queue, sequence) = parts(done.id);
-                Ok(Some(Event::Sent { queue, sequence }))
-            }
-            Some(Completion::Receive(done)) => {
-                let (queue, slot) = parts(done.id);
-                let from = self.queues.source(queue, done.qpn);
-                let immediate = match done.kind {
-                    ReceiveKind::SendImm(immediate) | ReceiveKind::WriteImm(immediate) => {
-                        Some(immediate)
-                    }
-                    _ => None,
-                };
-                Ok(Some(Event::Received(Arrival { queue, from, slot, immediate })))
-            }
-            Some(Completion::Failed(failure)) => Err(Stop::Failed(failure)),
-            Some(Completion::UnexpectedCqe(unexpected)) => Err(Stop::UnexpectedCqe(unexpected)),
-        }
+        self.queues.poll(&mut self.completions)
     }
 
     fn sleep(&mut self, time: Duration) -> Result<(), Stop> {

@@ -1,9 +1,13 @@
 //! The interface between the loops and a way to the HCA.
 //!
 //! Each loop is generic over the [`Path`] and compiled for each. Posts and polls are called
-//! directly and inlined, so a loop over [`Direct`](direct::Direct) is the code that a program using
-//! `mlx5` would contain. The other ways are libmlx5's ([`verbs`]), and either way [`stamped`].
-//! [`request`] defines the posted requests. [`sleep`] waits for events in place of polling.
+//! directly and inlined, so a loop over [`Direct`] is the code that a program using `mlx5` would
+//! contain. The other ways are libmlx5's ([`verbs`]), and either way [`stamped`]. [`request`] defines
+//! the posted requests. [`sleep`] waits for events in place of polling.
+//!
+//! Loops times paths are much code, so all other code takes a path with its loops as a [`Runner`]. A
+//! build with debug assertions inlines neither posts nor polls: it is not measured, and each of them
+//! is there once.
 
 pub mod direct;
 pub mod operation;
@@ -18,8 +22,16 @@ use std::time::Duration;
 use mlx5::cqe::{Failure, UnexpectedCqe};
 use mlx5::ring::{PollError, PostError};
 
-use crate::perf::result::{Cpu, Phase};
+use self::direct::Direct;
+use self::request::{Requested, Requests, VisitRequests};
+use self::stamped::Stamped;
+use self::verbs::Verbs;
+use crate::outcome::{Error, Result};
+use crate::perf::loops::Runner;
+use crate::perf::plan::Plan;
+use crate::perf::result::{Cpu, Phase, Via};
 use crate::perf::station::memory::Memory;
+use crate::perf::station::{Connects, Station};
 
 /// A request to post.
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +140,56 @@ pub trait Path: Send {
 
     /// Clears the recorded times after warming up.
     fn clear_phases(&mut self) {}
+}
+
+/// Whether calls are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamping {
+    /// No call is.
+    Off,
+    /// Each posting call and each poll that finds a completion is.
+    Calls,
+}
+
+/// Makes the path of a thread by the plan's way, with its loops, without posting receives.
+///
+/// # Errors
+/// Returns what prevents taking the queues over.
+pub fn made<T: Requested>(
+    station: Station<T>,
+    plan: &Plan,
+    stamping: Stamping,
+) -> Result<Box<dyn Runner>> {
+    match plan.via {
+        Via::Direct => {
+            let making = Making { station, plan, stamping };
+            T::visit_requests(plan, making).map_err(Error::Told)?
+        }
+        Via::Verbs => Ok(runner(Verbs::new(station, plan)?, stamping)),
+    }
+}
+
+/// The objects of a direct path whose kind of request is still to be found.
+struct Making<'a, T: Connects> {
+    station: Station<T>,
+    plan: &'a Plan,
+    stamping: Stamping,
+}
+
+impl<T: Connects> VisitRequests<T> for Making<'_, T> {
+    type Output = Result<Box<dyn Runner>>;
+
+    fn visit<R: Requests<T>>(self) -> Self::Output {
+        let path = Direct::<T, R>::new(self.station, self.plan)?;
+        Ok(runner(path, self.stamping))
+    }
+}
+
+fn runner<P: Path + 'static>(path: P, stamping: Stamping) -> Box<dyn Runner> {
+    match stamping {
+        Stamping::Off => Box::new(path),
+        Stamping::Calls => Box::new(Stamped::new(path)),
+    }
 }
 
 /// Why a loop ended early.

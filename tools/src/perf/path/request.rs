@@ -229,60 +229,73 @@ impl<P: Carries> Requests<RawPacket> for Sends<P> {
     }
 }
 
-/// Code that is compiled for one transport and kind of request.
-pub trait Visit {
+/// Code that is compiled for each transport.
+pub trait VisitTransport {
     /// Its result.
     type Output;
 
     /// Runs it.
-    fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output;
+    fn visit<T: Requested>(self) -> Self::Output;
 }
 
-/// Runs the visitor for the transport and kind of request that the plan names.
-///
-/// # Errors
-/// Fails for an operation that the transport does not have. [`Plan::check`] reports that earlier.
-pub fn visit<V: Visit>(plan: &Plan, visitor: V) -> Result<V::Output, String> {
-    match (plan.carrier, plan.operation, plan.inline) {
-        (Carrier::Rc, ..) => Ok(visit_reliable::<Rc, V>(plan, visitor)),
-        (Carrier::Xrc, ..) => Ok(visit_reliable::<XrcSend, V>(plan, visitor)),
-        (Carrier::Dc, ..) => Ok(visit_reliable::<Dci, V>(plan, visitor)),
-        (Carrier::Uc, Operation::Send, false) => Ok(visitor.visit::<Uc, Sends<Gathered>>()),
-        (Carrier::Uc, Operation::Send, true) => Ok(visitor.visit::<Uc, Sends<Inlined>>()),
-        (Carrier::Uc, Operation::Write, false) => Ok(visitor.visit::<Uc, Writes<Gathered>>()),
-        (Carrier::Uc, Operation::Write, true) => Ok(visitor.visit::<Uc, Writes<Inlined>>()),
-        (Carrier::Uc, Operation::WriteImm, false) => Ok(visitor.visit::<Uc, WritesImm<Gathered>>()),
-        (Carrier::Uc, Operation::WriteImm, true) => Ok(visitor.visit::<Uc, WritesImm<Inlined>>()),
-        (Carrier::Ud, Operation::Send, false) => Ok(visitor.visit::<Ud, Sends<Gathered>>()),
-        (Carrier::Raw, Operation::Send, false) => Ok(visitor.visit::<RawPacket, Sends<Gathered>>()),
-        (Carrier::Raw, Operation::Send, true) => Ok(visitor.visit::<RawPacket, Sends<Inlined>>()),
-        (Carrier::Ud, Operation::Send, true) => Ok(visitor.visit::<Ud, Sends<Inlined>>()),
-        (carrier, operation, _) => Err(format!("{carrier} has no {operation}")),
+/// Runs the visitor for the transport that the plan names.
+pub fn visit_transport<V: VisitTransport>(plan: &Plan, visitor: V) -> V::Output {
+    match plan.carrier {
+        Carrier::Rc => visitor.visit::<Rc>(),
+        Carrier::Uc => visitor.visit::<Uc>(),
+        Carrier::Ud => visitor.visit::<Ud>(),
+        Carrier::Xrc => visitor.visit::<XrcSend>(),
+        Carrier::Dc => visitor.visit::<Dci>(),
+        Carrier::Raw => visitor.visit::<RawPacket>(),
     }
 }
 
-/// The same on a transport that has all operations.
-fn visit_reliable<T: Connects, V: Visit>(plan: &Plan, visitor: V) -> V::Output
-where
-    Sends<Gathered>: Requests<T>,
-    Sends<Inlined>: Requests<T>,
-    Writes<Gathered>: Requests<T>,
-    Writes<Inlined>: Requests<T>,
-    WritesImm<Gathered>: Requests<T>,
-    WritesImm<Inlined>: Requests<T>,
-    Reads: Requests<T>,
-    Adds: Requests<T>,
-    Swaps: Requests<T>,
-{
-    match (plan.operation, plan.inline) {
-        (Operation::Send, false) => visitor.visit::<T, Sends<Gathered>>(),
-        (Operation::Send, true) => visitor.visit::<T, Sends<Inlined>>(),
-        (Operation::Write, false) => visitor.visit::<T, Writes<Gathered>>(),
-        (Operation::Write, true) => visitor.visit::<T, Writes<Inlined>>(),
-        (Operation::WriteImm, false) => visitor.visit::<T, WritesImm<Gathered>>(),
-        (Operation::WriteImm, true) => visitor.visit::<T, WritesImm<Inlined>>(),
-        (Operation::Read, _) => visitor.visit::<T, Reads>(),
-        (Operation::Cas, _) => visitor.visit::<T, Swaps>(),
-        (Operation::Fadd, _) => visitor.visit::<T, Adds>(),
-    }
+/// Code that is compiled for each kind of request of transport `T`.
+pub trait VisitRequests<T: Connects> {
+    /// Its result.
+    type Output;
+
+    /// Runs it.
+    fn visit<R: Requests<T>>(self) -> Self::Output;
+}
+
+/// A transport, with the kinds of requests that it has.
+pub trait Requested: Connects {
+    /// Runs the visitor for the kind of request that the plan names.
+    ///
+    /// # Errors
+    /// Fails for an operation that the transport does not have. [`Plan::check`] reports that earlier.
+    fn visit_requests<V: VisitRequests<Self>>(plan: &Plan, visitor: V)
+    -> Result<V::Output, String>;
+}
+
+/// Each transport, with its operations and their requests: those with a payload, and the others.
+macro_rules! requested {
+    ($($transport:ident:
+        ($($carrying:ident $with:ident),*), ($($operation:ident $without:ident),*);)*) => { $(
+        impl Requested for $transport {
+            fn visit_requests<V: VisitRequests<Self>>(
+                plan: &Plan,
+                visitor: V,
+            ) -> Result<V::Output, String> {
+                match (plan.operation, plan.inline) {
+                    $((Operation::$carrying, false) => Ok(visitor.visit::<$with<Gathered>>()),
+                    (Operation::$carrying, true) => Ok(visitor.visit::<$with<Inlined>>()),)*
+                    $((Operation::$operation, _) => Ok(visitor.visit::<$without>()),)*
+                    // Some transports have all operations.
+                    #[allow(unreachable_patterns)]
+                    (operation, _) => Err(format!("{} has no {operation}", plan.carrier)),
+                }
+            }
+        }
+    )* };
+}
+
+requested! {
+    Rc: (Send Sends, Write Writes, WriteImm WritesImm), (Read Reads, Cas Swaps, Fadd Adds);
+    XrcSend: (Send Sends, Write Writes, WriteImm WritesImm), (Read Reads, Cas Swaps, Fadd Adds);
+    Dci: (Send Sends, Write Writes, WriteImm WritesImm), (Read Reads, Cas Swaps, Fadd Adds);
+    Uc: (Send Sends, Write Writes, WriteImm WritesImm), ();
+    Ud: (Send Sends), ();
+    RawPacket: (Send Sends), ();
 }

@@ -10,13 +10,9 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use mlx5::timing::Clock;
 
-use super::request::Requests;
 use super::{Event, Message, Path, Stop};
-use crate::outcome::Result;
-use crate::perf::plan::Plan;
-use crate::perf::result::{Calls, Cpu, Phase, Via};
+use crate::perf::result::{Calls, Cpu, Phase};
 use crate::perf::station::memory::Memory;
-use crate::perf::station::{Backend, Connects, Station};
 
 /// The longest call that is distinguished from longer ones, in ticks.
 const LONGEST: u64 = 1 << 32;
@@ -35,24 +31,15 @@ struct Stamps {
     messages: u64,
 }
 
-/// The backend that makes stamped paths of `B`.
-#[derive(Clone, Copy, Debug)]
-pub struct ByStamps<B>(std::marker::PhantomData<fn() -> B>);
-
-impl<B: Backend> Backend for ByStamps<B> {
-    const VIA: Via = B::VIA;
-    type Path<T: Connects, R: Requests<T>> = Stamped<B::Path<T, R>>;
-
-    fn path<T: Connects, R: Requests<T>>(
-        station: Station<T>,
-        plan: &Plan,
-    ) -> Result<Self::Path<T, R>> {
-        Ok(Stamped {
-            path: B::path(station, plan)?,
+impl<P> Stamped<P> {
+    /// Wraps a path.
+    pub(super) fn new(path: P) -> Stamped<P> {
+        Stamped {
+            path,
             overhead: Clock::get().overhead(),
             posts: Stamps::new(),
             polls: Stamps::new(),
-        })
+        }
     }
 }
 
@@ -94,7 +81,7 @@ impl<P: Path> Path for Stamped<P> {
         self.path.queues()
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
         let began = Clock::now();
         self.path.post(queue, message)?;
@@ -102,7 +89,7 @@ impl<P: Path> Path for Stamped<P> {
         Ok(())
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn post_batch(
         &mut self,
         queue: usize,
@@ -120,7 +107,7 @@ impl<P: Path> Path for Stamped<P> {
         self.path.receive(queue, slot)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn poll(&mut self) -> Result<Option<Event>, Stop> {
         let began = Clock::now();
         let event = self.path.poll()?;

@@ -13,15 +13,14 @@ use std::time::Duration;
 use mlx5::verbs::CompletionQueue;
 use mlx5_sys::verbs::*;
 
-use super::request::{Requests, Site};
+use super::request::Site;
 use super::sleep::Sleeper;
 use super::{Arrival, Event, Message, Path, Stop};
 use crate::outcome::Result;
 use crate::perf::plan::{Operation, Plan};
-use crate::perf::result::Via;
 use crate::perf::station::memory::Memory;
 use crate::perf::station::shared::Shared;
-use crate::perf::station::{Backend, Connects, Destination, Linked, Station};
+use crate::perf::station::{Connects, Destination, Linked, Station};
 
 /// Bits of an id for the message number. The bits above hold the queue pair.
 const SEQUENCE_BITS: u32 = 48;
@@ -53,15 +52,12 @@ struct Request {
 // libibverbs takes calls from any thread.
 unsafe impl<T: Connects> Send for Verbs<T> where Linked<T>: Send {}
 
-/// The backend that makes [`Verbs`].
-#[derive(Clone, Copy, Debug)]
-pub enum ByVerbs {}
-
-impl Backend for ByVerbs {
-    const VIA: Via = Via::Verbs;
-    type Path<T: Connects, R: Requests<T>> = Verbs<T>;
-
-    fn path<T: Connects, R: Requests<T>>(station: Station<T>, plan: &Plan) -> Result<Verbs<T>> {
+impl<T: Connects> Verbs<T> {
+    /// Makes the path of a thread's objects, without posting receives.
+    ///
+    /// # Errors
+    /// Returns what prevents taking the queues over.
+    pub(super) fn new(station: Station<T>, plan: &Plan) -> Result<Verbs<T>> {
         let opcode = match plan.operation {
             Operation::Send => ibv_wr_opcode::IBV_WR_SEND,
             Operation::Write => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
@@ -199,13 +195,13 @@ impl<T: Connects> Path for Verbs<T> {
         self.links.len()
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
         self.fill(0, queue, message);
         self.send(queue, 1)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn post_batch(
         &mut self,
         queue: usize,
@@ -219,7 +215,7 @@ impl<T: Connects> Path for Verbs<T> {
         if count == 0 { Ok(()) } else { self.send(queue, count) }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn receive(&mut self, queue: usize, slot: u64) -> Result<(), Stop> {
         let into = self.site.memory.receive(queue, slot);
         let mut sge = ibv_sge { addr: into.addr, length: into.length, lkey: into.lkey };
@@ -247,7 +243,7 @@ impl<T: Connects> Path for Verbs<T> {
         if result == 0 { Ok(()) } else { Err(refused(call, result)) }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn poll(&mut self) -> Result<Option<Event>, Stop> {
         let mut wc = MaybeUninit::<ibv_wc>::uninit();
         // SAFETY: the CQ lives as long as `self`, and `wc` has space for one completion.

@@ -14,8 +14,7 @@ use clap::ValueEnum;
 use self::perftest::Perftest;
 use crate::outcome::Result;
 use crate::perf::cm::Asks;
-use crate::perf::loops::Measured;
-use crate::perf::path::Path;
+use crate::perf::loops::{Measured, Runner};
 use crate::perf::path::operation::named_as_on_the_command_line;
 use crate::perf::plan::Plan;
 use crate::perf::progress::Progress;
@@ -120,10 +119,10 @@ impl Peer {
     ///
     /// # Errors
     /// Fails if a thread or the other side does.
-    pub fn measure<P: Path>(
+    pub fn measure(
         &mut self,
         crew: &Crew<'_>,
-        paths: &mut [P],
+        paths: &mut [Box<dyn Runner>],
         progress: &Progress,
         samples: usize,
     ) -> Result<(Vec<Measured>, Account)> {

@@ -3,8 +3,7 @@
 use super::Met;
 use crate::outcome::Result;
 use crate::perf::cm::Asks;
-use crate::perf::loops::Measured;
-use crate::perf::path::Path;
+use crate::perf::loops::{Measured, Runner};
 use crate::perf::plan::{Direction, Plan};
 use crate::perf::progress::Progress;
 use crate::perf::server;
@@ -41,10 +40,10 @@ pub(super) fn is_ready(session: &mut Session) -> Result<()> {
 }
 
 /// Has the threads measure, one way or both.
-pub(super) fn measure<P: Path>(
+pub(super) fn measure(
     session: &mut Session,
     crew: &Crew<'_>,
-    paths: &mut [P],
+    paths: &mut [Box<dyn Runner>],
     progress: &Progress,
     samples: usize,
 ) -> Result<(Vec<Measured>, Account)> {

@@ -1,4 +1,5 @@
-//! The objects of one thread, made and connected by verbs. A [`Backend`] makes a [`Path`] of them.
+//! The objects of one thread, made and connected by verbs. [`made`](super::path::made) makes a path of
+//! them.
 //!
 //! [`connect`], [`shared`] and [`packets`] have the transports. Includes their [`memory`], the [`place`] of memory and [`threads`], and the HCA's [`counters`].
 
@@ -30,28 +31,8 @@ use self::memory::{Memory, Origin, Target};
 use self::packets::FrameAddress;
 use self::shared::Shared;
 use crate::outcome::{Error, Result};
-use crate::perf::path::Path;
-use crate::perf::path::request::{Requests, Site};
+use crate::perf::path::request::Site;
 use crate::perf::plan::{Layout, Plan, Waiting};
-use crate::perf::result::Via;
-
-/// The code that posts and polls.
-pub trait Backend: Send + Sync + 'static {
-    /// Its name in results.
-    const VIA: Via;
-
-    /// The path that it makes of a thread's objects.
-    type Path<T: Connects, R: Requests<T>>: Path;
-
-    /// Makes the path, without posting receives.
-    ///
-    /// # Errors
-    /// Returns what prevents taking the queues over.
-    fn path<T: Connects, R: Requests<T>>(
-        station: Station<T>,
-        plan: &Plan,
-    ) -> Result<Self::Path<T, R>>;
-}
 
 /// The destination of requests, as libmlx5 wants it.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::thread;
 use super::place;
 use crate::bed;
 use crate::outcome::{Error, Result};
-use crate::perf::loops::{Signals, Task};
-use crate::perf::path::{Path, Stop};
+use crate::perf::loops::{Runner, Signals, Task};
+use crate::perf::path::Stop;
 use crate::perf::plan::Plan;
 
 /// The settings of a side's threads.
@@ -26,10 +26,10 @@ impl Crew<'_> {
     ///
     /// # Errors
     /// Returns the first error.
-    pub fn run<P: Path, O: Send>(
+    pub fn run<O: Send>(
         &self,
-        paths: &mut [P],
-        work: impl Fn(&mut P, &Task<'_>) -> Result<O, Stop> + Sync,
+        paths: &mut [Box<dyn Runner>],
+        work: impl Fn(&mut dyn Runner, &Task<'_>) -> Result<O, Stop> + Sync,
         mut watch: impl FnMut() -> Result<()>,
     ) -> Result<Vec<O>> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -42,7 +42,7 @@ impl Crew<'_> {
             for (thread, path) in paths.iter_mut().enumerate() {
                 let body = move || -> Result<O, Stop> {
                     let done = pinned(cpus, thread)
-                        .and_then(|()| work(path, &Task { plan, signals, thread, yields }));
+                        .and_then(|()| work(&mut **path, &Task { plan, signals, thread, yields }));
                     if done.is_err() {
                         signals.abandon();
                     }

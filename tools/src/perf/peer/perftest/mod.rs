@@ -28,8 +28,7 @@ use self::report::Report;
 use self::version::Version;
 use self::wire::Wire;
 use crate::outcome::{Error, Result};
-use crate::perf::loops::{self, Measured, Record, Task};
-use crate::perf::path::Path;
+use crate::perf::loops::{Measured, Record, Runner, Task};
 use crate::perf::plan::Plan;
 use crate::perf::progress::Progress;
 use crate::perf::result::Kind;
@@ -139,16 +138,16 @@ impl Perftest {
     }
 
     /// Has the threads send, and reports the end to the server.
-    pub(super) fn measure<P: Path>(
+    pub(super) fn measure(
         &mut self,
         crew: &Crew<'_>,
-        paths: &mut [P],
+        paths: &mut [Box<dyn Runner>],
         progress: &Progress,
         samples: usize,
     ) -> Result<(Vec<Measured>, Account)> {
         let (plan, signals) = (crew.plan, crew.signals);
         let work =
-            |path: &mut _, task: &Task<'_>| loops::measure(path, task, Record::new(plan, samples));
+            |path: &mut dyn Runner, task: &Task<'_>| path.measure(task, Record::new(plan, samples));
         let threads = crew.run(paths, work, || {
             progress.show(signals.done());
             self.wire.stays_silent()
