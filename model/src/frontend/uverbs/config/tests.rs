@@ -20,7 +20,7 @@ fn a_variable_that_is_not_known_is_refused_with_the_nearest_name() {
     for (wrong, right) in [
         ("MLX5_MODEL_LNIK", "MLX5_MODEL_LINK"),
         ("MLX5_MODEL_DEVICE", "MLX5_MODEL_DEVICES"),
-        ("MLX5_MODEL_TIMEOUT", "MLX5_MODEL_TIMEOUT_FLOOR"),
+        ("MLX5_MODEL_TIMEOUT_FLOR", "MLX5_MODEL_TIMEOUT_FLOOR"),
         ("MLX5_MODEL_FAULT", "MLX5_MODEL_FAULTS"),
     ] {
         let error = check(&["PATH", "MLX5_MODEL", wrong]).unwrap_err();
