@@ -22,18 +22,12 @@ pub(crate) fn open(path: impl AsRef<Path>, flags: c_int, mode: mode_t) -> io::Re
     unsafe { OwnFd::new(system::openat(AT_FDCWD, path.as_ptr(), flags, mode)) }
 }
 
-/// Returns the content of a file.
-pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    let file = open(path, libc::O_RDONLY, 0)?;
-    let mut content = Vec::new();
-    (&file).read_to_end(&mut content)?;
-    Ok(content)
-}
-
 /// Returns the content of a file of text.
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
-    String::from_utf8(read(path)?)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    let file = open(path, libc::O_RDONLY, 0)?;
+    let mut content = String::new();
+    (&file).read_to_string(&mut content)?;
+    Ok(content)
 }
 
 /// Returns what the kernel knows of a file, at the end of links.

@@ -1,6 +1,6 @@
 //! Two hosts, each a network namespace, made of processes: all is gone when they are.
 
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use mlx5_sys::verbs::{ibv_gid, ibv_query_gid};
 
+use crate::support::namespace::isolate;
 use crate::support::role::Player;
 use crate::support::verbs::Device;
 
@@ -15,63 +16,15 @@ use crate::support::verbs::Device;
 pub fn play(role: &str) {
     // One after the other: each keeps two processors busy.
     let _turn = crate::support::turn();
-    let probe = isolated(Command::new("ip").args(["link", "set", "lo", "up"])).status();
-    assert!(
-        probe.as_ref().is_ok_and(|status| status.success()),
-        "this test needs a network namespace, which may not be made here ({probe:?}): install \
-         iproute2, and run it as root, or allow user namespaces (`sysctl \
-         kernel.unprivileged_userns_clone=1`, `sysctl user.max_user_namespaces=1000`, and in a \
-         container a seccomp profile that lets unshare through)"
-    );
     let mut command = Player::command(role);
-    let mut player = Player::start(isolated(&mut command).take());
+    isolate(&mut command);
+    let mut player = Player::start(command);
     let end = Instant::now() + super::PATIENCE;
     while player.child.try_wait().expect("a child").is_none() {
         assert!(Instant::now() < end, "{role} does not end");
         std::thread::sleep(Duration::from_millis(20));
     }
     player.end_well();
-}
-
-trait Take {
-    fn take(&mut self) -> Self;
-}
-
-impl Take for Command {
-    fn take(&mut self) -> Self {
-        std::mem::replace(self, Command::new("/bin/true"))
-    }
-}
-
-/// Makes a command run in a new network namespace, as root of a new user namespace.
-fn isolated(command: &mut Command) -> &mut Command {
-    // SAFETY: both calls always succeed.
-    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
-    let text = |text: String| CString::new(text).expect("no zero");
-    let files = [
-        (c"/proc/self/uid_map", text(format!("0 {user} 1"))),
-        (c"/proc/self/setgroups", text("deny".into())),
-        (c"/proc/self/gid_map", text(format!("0 {group} 1"))),
-    ];
-    let isolate = move || {
-        // SAFETY: only system calls, as has to be between fork and exec; strings are there.
-        unsafe {
-            if libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            for (name, content) in &files {
-                let file = libc::open(name.as_ptr(), libc::O_WRONLY);
-                let length = content.as_bytes().len();
-                if file < 0 || libc::write(file, content.as_ptr().cast(), length) < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-                libc::close(file);
-            }
-        }
-        Ok(())
-    };
-    // SAFETY: the closure makes only system calls, as required between fork and exec.
-    unsafe { command.pre_exec(isolate) }
 }
 
 /// Runs a command, which must succeed, and returns what it prints.

@@ -7,6 +7,7 @@
 //! - [`port`] holds a TCP port for a client and a server, and tells when the server listens.
 //! - [`sockets`] are the model's own.
 //! - [`role`] starts the test's own executable as another process.
+//! - [`namespace`] makes network namespaces.
 //! - [`users`] are other users of the machine.
 //! - [`verbs`] are the objects of such a process.
 //! - [`target`] is a role that many tests need.
@@ -18,6 +19,7 @@
 
 pub mod capture;
 pub mod devx;
+pub mod namespace;
 pub mod port;
 pub mod process;
 pub mod random;

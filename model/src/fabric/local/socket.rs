@@ -2,7 +2,7 @@
 
 use crate::private::{OwnFd, Private, check, complain, files, system};
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
@@ -43,14 +43,24 @@ pub(crate) fn unguessable() -> io::Result<String> {
 /// Returns the names of sockets in this thread's network namespace that start with `start`, without
 /// it.
 pub(crate) fn names(start: &str) -> io::Result<BTreeSet<String>> {
+    let start = format!(" @{start}");
     let look = || -> io::Result<BTreeSet<String>> {
+        let mut found = BTreeSet::new();
+        // Line by line: sockets of other programs do not change the use of the heap, which is the
+        // program's as well. So addresses in recordings repeat.
+        let list = files::open("/proc/thread-self/net/unix", libc::O_RDONLY, 0)?;
+        let mut list = BufReader::new(&list);
+        let mut line = Vec::with_capacity(1024);
         // Each line ends with the name, whose first byte, zero, is shown as "@". Accepted
         // connections have the name of their listener. Names may contain any bytes.
-        let list = files::read("/proc/thread-self/net/unix")?;
-        let list = String::from_utf8_lossy(&list);
-        let start = format!(" @{start}");
-        let rest = list.lines().filter_map(|line| Some(line.split_once(&start)?.1.to_owned()));
-        Ok(rest.collect())
+        while list.read_until(b'\n', &mut line)? > 0 {
+            let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
+            if let Some((_, rest)) = text.split_once(&start) {
+                found.insert(rest.to_owned());
+            }
+            line.clear();
+        }
+        Ok(found)
     };
     // The kernel builds the list piece by piece, and may skip a name when another one is removed.
     let mut all = look()?;
