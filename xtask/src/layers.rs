@@ -73,7 +73,10 @@ const ORDERS: &[Order] = &[
         package: "mlx5-model",
         folder: "model/src",
         modules: &[
-            ("private", "descriptors that the program must not see; uses the C library alone"),
+            (
+                "private",
+                "system calls, files and descriptors that neither the program nor its libraries see",
+            ),
             ("stores", "a log of stores for tests; knows no device"),
             ("clock", "time and randomness from one source, for all above"),
             ("cost", "virtual time: what a device's work costs, by a clock"),
