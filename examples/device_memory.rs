@@ -50,18 +50,18 @@ fn main() -> Result<()> {
     // ANCHOR: use
     // 4. Stores go over the bus, eight bytes at a time or copied in fours. A doorbell takes along
     //    what was stored before it, so the message is there when the device looks.
-    board.write(1024, b"a message from this device's own memory");
+    board.write(1024, b"a message out of the device's memory");
     board.store(0, 100);
     // SAFETY: `host`, `board` and its region outlive the requests, which are waited for.
     unsafe {
         inbox.post(1, Sge::new(host.address(), 64, host.lkey()))?;
-        owner.post(2, SendMessage::new(region.sge(1024, 39)).signaled())?;
+        owner.post(2, SendMessage::new(region.sge(1024, 36)).signaled())?;
     }
     // ANCHOR_END: use
     for _ in 0..2 {
         println!("{:?}", wait(&mut completions, &mut ((&mut owner, &mut client), &mut inbox))?);
     }
-    let mut text = [0; 39];
+    let mut text = [0; 36];
     host.read(0, &mut text);
     println!("received: {}", std::str::from_utf8(&text)?);
 

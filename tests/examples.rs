@@ -127,7 +127,7 @@ fn what_is_fired_is_posted_and_what_is_only_prepared_is_not() {
 #[test]
 fn the_cards_memory_is_sent_and_counted_in() {
     let text = Process::example("device_memory", &[]).end();
-    assert!(text.contains("received: a message from this HCA's own memory"), "{text}");
+    assert!(text.contains("received: a message out of the device's memory"), "{text}");
     assert!(text.contains("counter: 115, flag: 1"), "{text}");
 }
 

@@ -73,10 +73,14 @@ pub(crate) fn absolute(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 
 /// Returns the names in a folder.
 pub(crate) fn names(folder: impl AsRef<Path>) -> io::Result<Vec<OsString>> {
+    names_in(&open(folder, libc::O_RDONLY | libc::O_DIRECTORY, 0)?)
+}
+
+/// Returns the names in an open folder.
+pub(crate) fn names_in(folder: &OwnFd) -> io::Result<Vec<OsString>> {
     /// Places of the length and of the name in a `struct linux_dirent64`.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
-    let folder = open(folder, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
     // The kernel aligns the entries to eight bytes.
     let mut entries = vec![0u8; 32 << 10];
     let mut names = Vec::new();

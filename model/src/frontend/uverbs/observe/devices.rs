@@ -1,11 +1,14 @@
 //! The machine's devices, as sysfs names them.
 
-use std::ffi::c_int;
+use std::ffi::{CString, c_int};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::super::real;
 use crate::card::{Identity, Link};
 use crate::engine::identities;
-use crate::private::{files, system};
+use crate::private::{OwnFd, files};
 
 /// Most devices that a recording has.
 const MOST: usize = 16;
@@ -25,9 +28,11 @@ impl Devices {
     pub fn of_the_machine() -> Self {
         let mut devices = Vec::new();
         let class = Path::new("/sys/class/infiniband_verbs");
-        for name in files::names(class).into_iter().flatten() {
+        let folder = open(class, libc::O_RDONLY | libc::O_DIRECTORY);
+        let names = folder.and_then(|folder| files::names_in(&folder));
+        for name in names.into_iter().flatten() {
             let text = |file: &str| {
-                let text = files::text(class.join(&name).join(file)).ok()?;
+                let text = read(&class.join(&name).join(file)).ok()?;
                 Some(text.trim().to_owned())
             };
             if let (Some(name), Some(node)) = (text("ibdev"), text("dev")) {
@@ -52,7 +57,7 @@ impl Devices {
         // SAFETY: integers, for which zeros are values.
         let mut about: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: the call writes one `stat`.
-        if unsafe { system::fstat(fd, &mut about) } != 0 {
+        if unsafe { real::fstat(fd, &mut about) } != 0 {
             return 0;
         }
         let node = format!("{}:{}", libc::major(about.st_rdev), libc::minor(about.st_rdev));
@@ -65,10 +70,24 @@ impl Devices {
     }
 }
 
+/// Opens a file as a call of the program's that is passed on: the devices may be those of another
+/// library.
+fn open(path: &Path, flags: c_int) -> io::Result<OwnFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a C string. The call returns a new descriptor, which nothing else owns.
+    unsafe { OwnFd::new(real::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0)) }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    (&open(path, libc::O_RDONLY)?).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// Reads what sysfs says of a device. What it does not say is that of a model's device.
 fn identity(name: &str) -> Identity {
     let class = Path::new("/sys/class/infiniband").join(name);
-    let text = |file: &str| files::text(class.join(file)).unwrap_or_default();
+    let text = |file: &str| read(&class.join(file)).unwrap_or_default();
     let is_ethernet = text("ports/1/link_layer").trim() == "Ethernet";
     let link = if is_ethernet { Link::Roce } else { Link::InfiniBand };
     let guid = u64::from_str_radix(&text("node_guid").trim().replace(':', ""), 16);

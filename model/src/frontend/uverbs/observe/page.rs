@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::off_t;
 
-use super::super::lock;
 use super::super::trap::{self, PAGE, Target};
+use super::super::{lock, real};
 use super::Observer;
 use crate::engine::{Shield, Stores};
-use crate::private::system;
 
 /// A register page of a device that a program has mapped.
 pub(in super::super) struct Page {
@@ -43,7 +42,7 @@ impl Page {
         let device = self.device.swap(0, Ordering::AcqRel);
         if device != 0 {
             // SAFETY: `map` has made the mapping. Stores find it under the lock that is held here.
-            unsafe { system::munmap(device as *mut c_void, PAGE) };
+            unsafe { real::munmap(device as *mut c_void, PAGE) };
         }
     }
 }
@@ -63,16 +62,16 @@ pub(super) unsafe fn map(
     let elsewhere = flags & !libc::MAP_FIXED;
     // SAFETY: the kernel chooses where the new mapping is.
     let device =
-        unsafe { system::mmap(std::ptr::null_mut(), PAGE, protection, elsewhere, fd, offset) };
+        unsafe { real::mmap(std::ptr::null_mut(), PAGE, protection, elsewhere, fd, offset) };
     if device == libc::MAP_FAILED {
         return device;
     }
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags & libc::MAP_FIXED;
     // SAFETY: the caller guarantees that the replaced mapping is not used any more.
-    let at = unsafe { system::mmap(address, PAGE, libc::PROT_READ, anonymous, -1, 0) };
+    let at = unsafe { real::mmap(address, PAGE, libc::PROT_READ, anonymous, -1, 0) };
     if at == libc::MAP_FAILED {
         // SAFETY: the page was mapped above, and nothing else knows it.
-        unsafe { system::munmap(device, PAGE) };
+        unsafe { real::munmap(device, PAGE) };
         return at;
     }
     trap::unblock();
@@ -83,15 +82,15 @@ pub(super) unsafe fn map(
     if !trap::mapped(at as usize, Target::Device(page)) {
         // SAFETY: both pages were mapped above, and the program does not know them yet.
         unsafe {
-            system::munmap(at, PAGE);
-            system::munmap(device, PAGE);
+            real::munmap(at, PAGE);
+            real::munmap(device, PAGE);
         }
         super::set_errno(libc::ENOMEM);
         return libc::MAP_FAILED;
     }
     // Like the device's page, it is not inherited by a forked child.
     // SAFETY: MADV_DONTFORK changes no byte of the page, which was mapped above.
-    unsafe { system::madvise(at, PAGE, libc::MADV_DONTFORK) };
+    unsafe { real::madvise(at, PAGE, libc::MADV_DONTFORK) };
     at
 }
 
