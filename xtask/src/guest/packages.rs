@@ -176,8 +176,10 @@ fn version(file: &Path) -> Option<String> {
 struct Apt {
     /// Its folder.
     state: PathBuf,
-    /// Mirror and suite, for messages.
+    /// Mirror and suites, for messages.
     source: String,
+    /// The suite whose packages are taken where it has them.
+    preferred: String,
 }
 
 impl Apt {
@@ -210,8 +212,9 @@ impl Apt {
             let file = state.join(file);
             fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
         }
-        let apt = Self { state, source };
-        apt.run("update", &[], &["update"])?;
+        let preferred = set.suites.last().copied().unwrap_or_default().to_owned();
+        let apt = Self { state, source, preferred };
+        apt.run("update", &["update"])?;
         Ok(apt)
     }
 
@@ -231,8 +234,7 @@ impl Apt {
             packages = self.parts_of_kernel(packages)?;
         }
         arguments.extend(packages.iter().map(String::as_str));
-        let release = set.suites.last().copied().unwrap_or_default();
-        self.run("download", &["--target-release", release], &arguments)?;
+        self.run("download", &arguments)?;
         let files = files(&archives)?;
         if files.is_empty() {
             return Err(format!("apt-get downloaded nothing from {}", self.source));
@@ -262,9 +264,9 @@ impl Apt {
         Ok(packages)
     }
 
-    fn run(&self, what: &str, options: &[&str], arguments: &[&str]) -> Result {
+    fn run(&self, what: &str, arguments: &[&str]) -> Result {
         let mut command = self.command("apt-get");
-        command.args(["-q", "-q", "-y"]).args(options).args(arguments);
+        command.args(["-q", "-q", "-y"]).args(arguments);
         command.current_dir(self.state.join("archives"));
         build::run(&format!("apt-get ({what} from {})", self.source), &mut command).map_err(
             |error| {
@@ -287,6 +289,7 @@ impl Apt {
             format!("Dir::Cache={state}"),
             format!("Dir::Cache::archives={state}/archives"),
             format!("Dir::Etc::sourcelist={state}/sources.list"),
+            format!("APT::Default-Release={}", self.preferred),
             "Dir::Etc::sourceparts=/dev/null".to_owned(),
             "Dir::Etc::preferences=/dev/null".to_owned(),
             "Dir::Etc::preferencesparts=/dev/null".to_owned(),
