@@ -28,7 +28,7 @@ const MODULES: [&str; 10] = [
 /// A kernel that is ready to be booted.
 pub struct Kernel {
     /// Its version, as `uname -r` has it.
-    release: String,
+    pub release: String,
     /// The decompressed kernel: it boots in half the time of the compressed one.
     pub vmlinux: PathBuf,
     /// The folder of the guest's modules, with modprobe's index.

@@ -175,7 +175,7 @@ fn run(options: &Options, scenario: Option<&Scenario>) -> Result {
     let name = scenario.map_or("shell", |scenario| scenario.name.as_str());
     let link = run.link.name();
     match &outcome {
-        Ok(()) => println!("{name} on {link}: passed in {elapsed:.1} s"),
+        Ok(()) => println!("{name} on {link}, Linux {}: passed in {elapsed:.1} s", kernel.release),
         Err(_) => show_logs(&run),
     }
     outcome
