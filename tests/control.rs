@@ -274,6 +274,16 @@ fn more_inline_data_than_a_wqe_carries_is_refused_with_both_numbers() {
 }
 
 #[test]
+fn a_queue_without_sges_and_inline_data_has_space_for_neither() {
+    let fixture = Fixture::new();
+    // libmlx5 grants 4,294,967,292 inline bytes.
+    let qp = QueuePair::builder(&fixture.pd, &fixture.cq).max_send_sge(0).build().unwrap();
+    assert_eq!((qp.capacities().max_send_sge, qp.capacities().max_inline_data), (0, 0));
+    let qp = QueuePair::builder(&fixture.pd, &fixture.cq).max_send_sge(0).max_inline_data(64);
+    assert!((64..1024).contains(&qp.build().unwrap().capacities().max_inline_data));
+}
+
+#[test]
 fn query_reads_back_what_was_set() {
     let fixture = Fixture::new();
     let peer = fixture.queue_pair();

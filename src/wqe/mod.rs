@@ -156,3 +156,12 @@ pub struct Limits {
     /// Bytes of inline payload in a WQE.
     pub max_inline: u32,
 }
+
+impl Limits {
+    /// Returns the inline bytes that libmlx5 has granted.
+    ///
+    /// For a queue without SGEs it subtracts the inline header from no space, in 32 bits.
+    pub(crate) fn granted_inline(bytes: u32) -> u32 {
+        if bytes > i32::MAX as u32 { 0 } else { bytes }
+    }
+}

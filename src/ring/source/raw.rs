@@ -103,7 +103,10 @@ impl QpView {
             half: self.dv.bf.size as usize,
             recordless: false,
             number: self.number,
-            limits: Limits { max_sge: self.cap.max_send_sge, max_inline: self.cap.max_inline_data },
+            limits: Limits {
+                max_sge: self.cap.max_send_sge,
+                max_inline: Limits::granted_inline(self.cap.max_inline_data),
+            },
             max_wr: self.cap.max_send_wr,
             signal_all: self.signal_all,
             order: CompletionOrder::Posting,

@@ -7,6 +7,7 @@ use super::{Makes, QueuePair, Reset};
 use crate::error::Result;
 use crate::ib::{HasQueues, Receives, Transport};
 use crate::verbs::Verbs;
+use crate::wqe::Limits;
 
 /// The capacities of the queues of a pair.
 ///
@@ -33,7 +34,7 @@ impl From<ibv_qp_cap> for Capacities {
             max_recv_wr: raw.max_recv_wr,
             max_send_sge: raw.max_send_sge,
             max_recv_sge: raw.max_recv_sge,
-            max_inline_data: raw.max_inline_data,
+            max_inline_data: Limits::granted_inline(raw.max_inline_data),
         }
     }
 }

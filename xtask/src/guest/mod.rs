@@ -24,7 +24,7 @@ use crate::setup::{self, For};
 use initramfs::Content;
 use kernel::Kernel;
 use machine::{Machine, NetworkEnd, Server};
-use options::{Link, Options, Task};
+use options::{Kernel as Version, Link, Options, Packages, Task};
 use packages::Root;
 use scenario::{Device, Needs, Scenario, Tests};
 
@@ -50,13 +50,15 @@ pub fn command(arguments: &[String]) -> Result {
 /// # Errors
 /// A scenario fails, or the mirror cannot be reached.
 pub fn check() -> Result {
-    for (name, kernel) in
-        [("examples", options::Kernel::V6_12), ("conform", options::Kernel::Backports)]
-    {
+    for (name, kernel, packages) in [
+        ("examples", Version::V6_12, Packages::Cached),
+        ("conform", Version::Backports, Packages::Newest),
+    ] {
         let scenario = Scenario::load(name)?;
         for link in [Link::InfiniBand, Link::Roce] {
             let task = Task::Scenario(scenario.name.clone());
-            let options = Options { link: Some(link), kernel: kernel.clone(), ..Options::of(task) };
+            let kernel = kernel.clone();
+            let options = Options { link: Some(link), kernel, packages, ..Options::of(task) };
             run(&options, Some(&scenario))?;
         }
     }
