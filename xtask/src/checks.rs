@@ -9,6 +9,7 @@ use crate::asan;
 use crate::bench;
 use crate::build;
 use crate::conform::{self, Links};
+use crate::evidence;
 use crate::guest;
 use crate::install;
 use crate::layers;
@@ -80,8 +81,9 @@ const DRIVER: &[&str] = &["src", "build", "build.rs", "diag"];
 const MODEL: &[&str] = &["model"];
 const TESTS: &[&str] = &["tests", "examples", "benches"];
 const TOOLS: &[&str] = &["tools", "conformance", "pci"];
+const EVIDENCE: &[&str] = &["evidence"];
 /// Everything that is compiled or run.
-const ALL: &[&[&str]] = &[BUILD, DRIVER, MODEL, TESTS, TOOLS, &["torture", "xtask"]];
+const ALL: &[&[&str]] = &[BUILD, DRIVER, MODEL, TESTS, TOOLS, EVIDENCE, &["torture", "xtask"]];
 
 /// The checks of `.ci/run`, in the order in which they are started. Neighbors build into different
 /// folders, so that neither waits for the other's lock.
@@ -145,6 +147,11 @@ pub const DEEP: &[Check] = &[
         "conform-both",
         || conform::check(Links::Both),
         &[BUILD, DRIVER, MODEL, TOOLS, &["docs/conformance", "docs/status.md"]],
+    ),
+    Check::call(
+        "evidence",
+        evidence::check,
+        &[BUILD, DRIVER, MODEL, TESTS, TOOLS, EVIDENCE, &["docs/evidence.md"]],
     ),
     Check::call(
         "torture-long",

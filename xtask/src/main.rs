@@ -16,6 +16,7 @@ mod deb;
 mod deep;
 mod demo;
 mod disk;
+mod evidence;
 mod executables;
 mod files;
 mod guest;
@@ -71,6 +72,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          the ACK timeout of queue pairs (16)
   conform [--write]      the conformance suite on the model, both links, compared with
                          docs/conformance and docs/status.md; --write writes these
+  evidence [--write]     the tests that facts of evidence/ name, and docs/evidence.md compared with
+                         them; --write writes the page
   layers [PACKAGE ...]   the order of top-level modules: reports uses of a module that stands above
                          the one that uses it; without PACKAGE, of mlx5, mlx5-diag, mlx5-conformance,
                          mlx5-model, mlx5-model-pci and mlx5-tools
@@ -160,6 +163,7 @@ fn main() -> ExitCode {
         "soak" => soak::command(rest),
         "torture" => torture::command(rest),
         "conform" => conform::command(rest),
+        "evidence" => evidence::command(rest),
         "layers" => layers::command(rest),
         "miri" => no_arguments(command, rest).and_then(|()| miri::command()),
         "arm64" => arm64::command(rest),

@@ -45,6 +45,7 @@ const PACKAGES: &[Package] = &[
             ("perf", &["perf_outputs"]),
         ],
     },
+    Package { name: "mlx5-evidence", folder: "evidence", tests: &[] },
     Package { name: "mlx5-torture", folder: "torture", tests: &[] },
     Package { name: "xtask", folder: "xtask", tests: &[] },
     Package {

@@ -1,0 +1,126 @@
+//! docs/evidence.md.
+
+use std::fmt::Write;
+
+use crate::comparison::Comparison;
+use crate::ledger::{Area, Fact, Ledger, Quality, Stance};
+
+const INTRODUCTION: &str = "\
+# Evidence
+
+What others measured on ConnectX devices and published, and whether this project agrees. Nobody has run this project on
+a device yet. So these facts rule the software model, the driver's beliefs ([assumptions](assumptions.md)), `diag` and
+`doctor`.
+
+`cargo xtask evidence` runs the tests that are named here and writes this page from [`evidence/`](../evidence/README.md).
+Tests are given as package, target and name. Quality: A is raw data, many trials, or a confirmation by the vendor. B is
+one author, a few trials, or a derived value. C is an anecdote.
+
+- *agrees*: the tests named show it.
+- *differs on purpose*, *not modelled*: the reason is given.
+- *not compared yet*: nobody has compared.
+";
+
+/// Returns the page.
+pub fn page(ledger: &Ledger, comparisons: &[Comparison]) -> String {
+    let mut page = INTRODUCTION.to_owned();
+    counts(&mut page, ledger);
+    for area in &ledger.areas {
+        facts(&mut page, area);
+    }
+    if !comparisons.is_empty() {
+        page.push_str("\n## Tables beside the model\n");
+    }
+    for comparison in comparisons {
+        let _ = writeln!(page, "\n### {}\n", comparison.name());
+        rows(&mut page, comparison);
+    }
+    page
+}
+
+fn counts(page: &mut String, ledger: &Ledger) {
+    page.push_str("\n## Counts\n\n| area | facts |");
+    for stance in Stance::ALL {
+        let _ = write!(page, " {} |", stance.words());
+    }
+    page.push_str("\n|---|---|---|---|---|---|\n");
+    let mut sums = [0; Stance::ALL.len()];
+    for area in &ledger.areas {
+        let counts = Stance::ALL.map(|stance| area.count(stance));
+        for (sum, count) in sums.iter_mut().zip(counts) {
+            *sum += count;
+        }
+        count(page, &area.name, &counts);
+    }
+    count(page, "all", &sums);
+}
+
+fn count(page: &mut String, name: &str, counts: &[usize]) {
+    let _ = write!(page, "| {name} | {} |", counts.iter().sum::<usize>());
+    for count in counts {
+        let _ = write!(page, " {count} |");
+    }
+    page.push('\n');
+}
+
+fn facts(page: &mut String, area: &Area) {
+    let _ = writeln!(page, "\n## {}\n", area.name);
+    page.push_str("| | fact | device | source | here | |\n|---|---|---|---|---|---|\n");
+    for fact in &area.facts {
+        let Fact { id, claim, device, source, here, .. } = fact;
+        let quality = match fact.quality {
+            Quality::A => "A",
+            Quality::B => "B",
+            Quality::C => "C",
+        };
+        let values = sentence(": ", &fact.values);
+        let trials = sentence("; ", &fact.trials);
+        let tables: String = fact
+            .tables
+            .iter()
+            .map(|table| format!(" [{table}](../evidence/tables/{table}.csv)"))
+            .collect();
+        let tests: String = fact
+            .tests
+            .iter()
+            .map(|test| format!(" `{} {} {}`", test.package, test.target, test.name))
+            .collect();
+        let why = sentence(": ", &fact.why);
+        let cells = [
+            id.clone(),
+            format!("{claim}{values}"),
+            format!("{device}{trials}"),
+            format!("{quality}: {source}{tables}"),
+            format!("{here}{tests}"),
+            format!("{}{why}", fact.stance.words()),
+        ];
+        page.push('|');
+        for text in &cells {
+            let _ = write!(page, " {} |", cell(text));
+        }
+        page.push('\n');
+    }
+}
+
+fn rows(page: &mut String, comparison: &Comparison) {
+    for (number, row) in comparison.rows().iter().enumerate() {
+        page.push('|');
+        for text in row {
+            let _ = write!(page, " {} |", cell(text));
+        }
+        page.push('\n');
+        if number == 0 {
+            let _ = writeln!(page, "|{}", "---|".repeat(row.len()));
+        }
+    }
+}
+
+/// Returns text behind what introduces it, and nothing for no text.
+fn sentence(before: &str, text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("{before}{text}") }
+}
+
+/// Returns text that does not end a cell, or begin a tag.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "&lt;").trim().to_owned()
+}

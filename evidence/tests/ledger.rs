@@ -1,0 +1,49 @@
+//! The ledger's own rules.
+
+use std::fs;
+
+use mlx5_evidence::{Ledger, folder};
+
+#[test]
+fn the_ledger_keeps_its_rules() {
+    let ledger = Ledger::read(&folder()).unwrap();
+    assert!(ledger.facts().count() >= 392);
+    for fact in ledger.facts() {
+        let (letter, digits) = fact.id.split_at(1);
+        assert!(letter.chars().all(char::is_uppercase), "{}", fact.id);
+        assert!(digits.len() == 3 && digits.parse::<u32>().is_ok(), "{}", fact.id);
+        assert!(!fact.claim.ends_with('.') && !fact.source.is_empty(), "{}", fact.id);
+    }
+}
+
+/// Running them takes a build of other packages; that they are there is seen in their sources.
+#[test]
+fn each_named_test_exists() {
+    let ledger = Ledger::read(&folder()).unwrap();
+    for test in ledger.facts().flat_map(|fact| &fact.tests) {
+        let place = match (&*test.package, &*test.target) {
+            ("mlx5", "lib") => "src".to_owned(),
+            ("mlx5", target) => format!("tests/{target}"),
+            (package, target) => {
+                let package = package.strip_prefix("mlx5-").unwrap_or(package);
+                let kind =
+                    if target == "lib" { "src".to_owned() } else { format!("tests/{target}") };
+                format!("{package}/{kind}")
+            }
+        };
+        let place = folder().join("..").join(place);
+        let function = test.name.rsplit("::").next().unwrap_or_default();
+        let needle = format!("fn {function}(");
+        let file = place.with_extension("rs");
+        let found = contains(&file, &needle) || contains(&place, &needle);
+        assert!(found, "{test:?}: no `{needle}` in {}", place.display());
+    }
+}
+
+/// Whether a file, or one below a folder, has this text.
+fn contains(place: &std::path::Path, needle: &str) -> bool {
+    match fs::read_dir(place) {
+        Ok(entries) => entries.flatten().any(|entry| contains(&entry.path(), needle)),
+        Err(_) => fs::read_to_string(place).is_ok_and(|text| text.contains(needle)),
+    }
+}
