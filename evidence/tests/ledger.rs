@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use mlx5_evidence::{Ledger, folder};
+use mlx5_diag::explain::command;
+use mlx5_evidence::{Ledger, Table, folder};
 
 #[test]
 fn the_ledger_keeps_its_rules() {
@@ -38,6 +39,27 @@ fn each_named_test_exists() {
         let found = contains(&file, &needle) || contains(&place, &needle);
         assert!(found, "{test:?}: no `{needle}` in {}", place.display());
     }
+}
+
+/// Those that were met without a command, and those of a document that nobody trusts, are left out.
+#[test]
+fn every_syndrome_with_a_command_is_explained() {
+    let mut explained = 0;
+    for row in Table::read("command-syndromes").rows() {
+        if row.text("opcode").is_empty() || row.text("established_how") == "not trusted" {
+            continue;
+        }
+        let syndrome = row.hex("syndrome").expect("a number");
+        let entry = command::syndrome(syndrome);
+        let entry = entry.unwrap_or_else(|| panic!("{syndrome:#x} is not explained"));
+        let opcodes = row.text("opcode").split('/');
+        let mut opcodes = opcodes.filter_map(|text| text.strip_prefix("0x")).map(|digits| {
+            u16::from_str_radix(digits, 16).unwrap_or_else(|_| panic!("{syndrome:#x}: {digits}"))
+        });
+        assert!(opcodes.any(|opcode| opcode == entry.opcode), "{syndrome:#x}: {:#x}", entry.opcode);
+        explained += 1;
+    }
+    assert!(explained >= 70, "{explained}");
 }
 
 /// Whether a file, or one below a folder, has this text.

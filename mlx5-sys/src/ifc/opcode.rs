@@ -215,6 +215,7 @@ opcodes! {
     ACCESS_REGISTER_USER = 0xb0c,
     QUERY_VHCA_STATE = 0xb0d,
     MODIFY_VHCA_STATE = 0xb0e,
+    ALLOW_OTHER_VHCA_ACCESS = 0xb16,
 }
 
 /// Returns whether a command only asks: it creates, changes and destroys no object.
