@@ -66,9 +66,14 @@ impl Requester {
                 card.count(own.number, counter::PACKET_SEQ_ERR);
                 Ok(())
             }
-            Some(Acknowledge::Nak(NakCode::InvalidRequest)) => Err(Syndrome::RemoteInvalidRequest),
-            Some(Acknowledge::Nak(NakCode::RemoteAccess)) => Err(Syndrome::RemoteAccess),
-            Some(Acknowledge::Nak(NakCode::RemoteOperation)) => Err(Syndrome::RemoteOperation),
+            Some(Acknowledge::Nak(code)) => {
+                self.refused = true;
+                Err(match code {
+                    NakCode::RemoteAccess => Syndrome::RemoteAccess,
+                    NakCode::RemoteOperation => Syndrome::RemoteOperation,
+                    NakCode::InvalidRequest | NakCode::Sequence => Syndrome::RemoteInvalidRequest,
+                })
+            }
             Some(Acknowledge::Ack(_)) | None => Ok(()),
         }
     }

@@ -56,7 +56,7 @@ impl Rc {
     pub fn describe(&self, context: &mut [u8; qpc::SIZE]) {
         let (requester, responder) = (&self.requester, &self.responder);
         if requester.started {
-            qpc::NEXT_SEND_PSN.set(context, requester.next.get().into());
+            qpc::NEXT_SEND_PSN.set(context, requester.shown_psn().get().into());
             qpc::LAST_ACKED_PSN.set(context, requester.unacknowledged.previous().get().into());
             qpc::SSN.set(context, requester.messages.into());
             qpc::CUR_RETRY_COUNT.set(context, (requester.retries & 7).into());

@@ -202,6 +202,8 @@ pub(super) struct Requester {
     pub(super) unacknowledged: Psn,
     /// One past the newest PSN sent.
     pub(super) high: Psn,
+    /// Whether the peer has refused a request.
+    pub(super) refused: bool,
     /// Messages to send so far: SSN of the newest.
     pub(super) messages: u32,
     /// The newest message for which the peer has reported a receive (LSN).
@@ -236,6 +238,12 @@ impl Requester {
             rnr_retries: own.rnr_retries,
             ..Self::default()
         };
+    }
+
+    /// Returns the next PSN as QUERY_QP shows it: after a NAK the boundary of what the peer has executed,
+    /// else one past the newest that was sent (measured on ConnectX-6, evidence E111 and E112).
+    pub(super) fn shown_psn(&self) -> Psn {
+        if self.refused { self.unacknowledged } else { self.high }
     }
 
     /// Returns the settings with the path to the initiator's current target.
