@@ -51,6 +51,11 @@ impl<'a> Row<'a> {
         &self.cells[index]
     }
 
+    /// Returns the text of the first cell, by which rows are found.
+    pub fn first(&self) -> &'a str {
+        self.cells.first().map_or("", String::as_str)
+    }
+
     /// Returns the number of a cell; `None` if the cell is empty.
     ///
     /// # Panics

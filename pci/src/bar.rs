@@ -116,8 +116,8 @@ impl Registers {
             at::INTERFACE => INTERFACE << 16 | number,
             at::QUEUE_HIGH => (self.queue >> 32) as u32,
             at::QUEUE_LOW => self.queue as u32 | self.interface << 8 | LOG_SLOTS << 4 | LOG_STRIDE,
-            at::TIMER_HIGH => (way.clock.now() >> 32) as u32,
-            at::TIMER_LOW => way.clock.now() as u32,
+            at::TIMER_HIGH => (way.profile.ticks(way.clock.now()) >> 32) as u32,
+            at::TIMER_LOW => way.profile.ticks(way.clock.now()) as u32,
             at::HEALTH => (way.clock.now() / HEARTBEAT) as u32 & 0x00ff_ffff,
             _ => 0,
         }

@@ -142,7 +142,8 @@ impl Card {
 
     /// Returns the device's clock as a program reads it.
     pub(crate) fn read_clock(&self) -> u64 {
-        self.port.pace.read_clock().unwrap_or_else(|| self.clock.now())
+        let now = self.port.pace.read_clock().unwrap_or_else(|| self.clock.now());
+        self.identity.profile.ticks(now)
     }
 
     /// Puts a packet of a requester into the outbox.

@@ -1,7 +1,9 @@
 //! Capabilities of the device: QUERY_HCA_CAP, SET_HCA_CAP and QUERY_ADAPTER.
 //!
 //! The device is a fifth-generation ConnectX without the parts that the model lacks. Every
-//! capability that it reports is implemented.
+//! capability that it reports is implemented. Sizes are those of a ConnectX-6 Dx
+//! (`evidence/tables/caps-cx6dx.csv`), where the model has no smaller limit; for other generations they
+//! are assumed to be the same, unless the [`Profile`](crate::card::Profile) has another value.
 
 use mlx5_sys::ifc::{
     Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_event_cap, device_mem_cap, event_type,
@@ -13,7 +15,7 @@ use mlx5_sys::ifc::{
 use super::flow_counter::{LOG_MAX_COUNTERS, LOG_MAX_QUERIED};
 use super::l2_table::LOG_MAX_L2_TABLE;
 use super::{OP_MOD, Refusal, get};
-use crate::card::{Bus, Card, Feature, Link};
+use crate::card::{Bus, Card, Feature, Link, Profile};
 use crate::function::LONGEST_LIST;
 use crate::object::{LOG_MAX_DESTINATIONS, Memic};
 use crate::queue::{INDIRECTION, MAX_BLOCK};
@@ -28,7 +30,7 @@ pub const LOG_MAX_SRQ_SIZE: u32 = 15;
 /// log2 of entries in a list of tags.
 pub const LOG_MAX_TAGS: u32 = 7;
 /// log2 of entries in a list of keys behind another key.
-pub const LOG_MAX_KLMS: u32 = 12;
+pub const LOG_MAX_KLMS: u32 = 16;
 /// log2 of the least bytes that an entry of a list of equal pieces stands for.
 pub const LOG_MIN_ENTITY: u32 = 12;
 /// log2 of the longest message.
@@ -46,7 +48,7 @@ pub const MAX_GROUP_MEMBERS: u32 = 240;
 /// Bytes of the longest receive WQE.
 pub const MAX_RQ_WQE: usize = 512;
 /// log2 of receive queues in a table of them.
-pub const LOG_MAX_RQT: u32 = 9;
+pub const LOG_MAX_RQT: u32 = 11;
 /// log2 of the most WQEs of a queue of packets.
 pub const LOG_MAX_WORK_QUEUE: u32 = 15;
 /// log2 of entries in a flow table.
@@ -55,11 +57,9 @@ pub const LOG_MAX_FLOW_TABLE: u32 = 20;
 pub const MAX_FLOW_LEVEL: u32 = 128;
 /// Entries of the P_Key table.
 pub const PKEYS: usize = 128;
-/// Entries of the GID table of an InfiniBand port; an Ethernet port has twice as many.
+/// Entries of the GID table of an InfiniBand port, and of an Ethernet port: the latter of a ConnectX-6 Dx.
 const GIDS: usize = 8;
-
-/// Frequency of the clock behind CQE timestamps: they count nanoseconds.
-pub const CLOCK_KHZ: u64 = 1_000_000;
+const ETHERNET_GIDS: usize = 255;
 
 /// Groups of capabilities (`device.h`, `enum mlx5_cap_type`).
 pub(super) mod group {
@@ -97,7 +97,7 @@ impl Card {
     pub fn gid_table_size(&self) -> usize {
         match self.identity.link {
             Link::InfiniBand => GIDS,
-            Link::Roce => GIDS * 2,
+            Link::Roce => ETHERNET_GIDS,
         }
     }
 }
@@ -105,13 +105,14 @@ impl Card {
 fn general(card: &Card) -> Vec<(Field, u64)> {
     use cmd_hca_cap as c;
     let roce = card.identity.link == Link::Roce;
-    let has = |feature| u64::from(card.identity.profile.has(feature));
+    let profile = card.identity.profile;
+    let has = |feature| u64::from(profile.has(feature));
     let streams = has(Feature::DciStreams) * u64::from(LOG_MAX_STREAMS);
     vec![
         (c::HCA_CAP_2, 1),
         (c::VHCA_ID, 1),
         (c::LOG_MAX_QP_SZ, 15),
-        (c::LOG_MAX_QP, 18),
+        (c::LOG_MAX_QP, profile.log_max_qp().into()),
         (c::LOG_MAX_SRQ_SZ, LOG_MAX_SRQ_SIZE.into()),
         (c::LOG_MAX_SRQ, 23),
         (c::LOG_MAX_RMP, 23),
@@ -123,8 +124,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_CQ_SZ, LOG_MAX_CQ_SIZE.into()),
         (c::LOG_MAX_CQ, 24),
         (c::LOG_MAX_EQ_SZ, LOG_MAX_EQ_SIZE.into()),
-        (c::LOG_MAX_EQ, 8),
-        (c::MAX_NUM_EQS, 255),
+        (c::LOG_MAX_EQ, 7),
         (c::LOG_MAX_MKEY, 24),
         (c::MAX_INDIRECTION, INDIRECTION.into()),
         (c::FIXED_BUFFER_SIZE, 1),
@@ -132,8 +132,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_MRW_SZ, 47),
         (c::LOG_MAX_RA_REQ_QP, LOG_MAX_READS.into()),
         (c::LOG_MAX_RA_RES_QP, LOG_MAX_READS.into()),
-        // 8 << n entries.
-        (c::GID_TABLE_SIZE, u64::from(roce)),
+        // 8 << n entries; that of an Ethernet port is in the group of RoCE.
+        (c::GID_TABLE_SIZE, 0),
         // 128 << n entries.
         (c::PKEY_TABLE_SIZE, 0),
         (c::VPORT_GROUP_MANAGER, 1),
@@ -168,6 +168,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::ENHANCED_CQE_COMPRESSION, has(Feature::EnhancedCqes)),
         (c::MINI_CQE_RESP_STRIDE_INDEX, 1),
         (c::CQE_COMPRESSION_MAX_NUM, MAX_BLOCK as u64),
+        // In a unit that is not public. The model closes a block when the queue has nothing more to do.
+        (c::CQE_COMPRESSION_TIMEOUT, 2),
         (c::CQE_128_ALWAYS, 1),
         (c::RC, 1),
         (c::UC, 1),
@@ -185,8 +187,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::NIC_FLOW_TABLE, u64::from(roce)),
         (c::STRIDING_RQ, u64::from(roce)),
         (c::LOG_MAX_RQT_SIZE, if roce { LOG_MAX_RQT.into() } else { 0 }),
-        (c::LOG_MAX_RQT, if roce { 23 } else { 0 }),
-        (c::LOG_MAX_TIR, if roce { 23 } else { 0 }),
+        (c::LOG_MAX_RQT, if roce { 20 } else { 0 }),
+        (c::LOG_MAX_TIR, if roce { 16 } else { 0 }),
         (c::LOG_MAX_TIS, if roce { 23 } else { 0 }),
         (c::LOG_MAX_CURRENT_UC_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
         (c::LOG_MAX_CURRENT_MC_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
@@ -197,12 +199,12 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_FLOW_COUNTER_BULK, if roce { LOG_MAX_QUERIED.into() } else { 0 }),
         // What the port does about congestion can be asked and not changed.
         (c::CC_QUERY_ALLOWED, u64::from(roce)),
-        (c::LOG_MAX_RQ, if roce { 18 } else { 0 }),
+        (c::LOG_MAX_RQ, if roce { 23 } else { 0 }),
         (c::LOG_MAX_WQ_SZ, LOG_MAX_WORK_QUEUE.into()),
         // On InfiniBand the driver has one of its own, with which it tests write-combining.
-        (c::LOG_MAX_SQ, 18),
+        (c::LOG_MAX_SQ, 23),
         // Counters, of which zero is none.
-        (c::MAX_QP_CNT, 255),
+        (c::MAX_QP_CNT, 127),
         (c::OUT_OF_SEQ_CNT, 1),
         (c::RETRANSMISSION_Q_COUNTERS, 1),
         (c::ENHANCED_ERROR_Q_COUNTERS, 1),
@@ -228,19 +230,23 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::NUM_OF_UARS_PER_PAGE, 1),
         (c::MAX_WQE_SZ_SQ, 1024),
         (c::MAX_WQE_SZ_RQ, MAX_RQ_WQE as u64),
-        (c::LOG_MAX_PD, 23),
-        (c::LOG_MAX_XRCD, 23),
-        (c::LOG_MAX_TRANSPORT_DOMAIN, 23),
+        (c::LOG_MAX_PD, profile.log_max_pd().into()),
+        (c::LOG_MAX_XRCD, 24),
+        (c::LOG_MAX_TRANSPORT_DOMAIN, 16),
         (c::LOG_MAX_UCTX, if card.identity.user_contexts { 16 } else { 0 }),
-        (c::DEVICE_FREQUENCY_MHZ, CLOCK_KHZ / 1000),
-        (c::DEVICE_FREQUENCY_KHZ, CLOCK_KHZ),
+        (c::DEVICE_FREQUENCY_MHZ, u64::from(profile.clock_khz()) / 1000),
+        (c::DEVICE_FREQUENCY_KHZ, profile.clock_khz().into()),
     ]
 }
 
 /// Returns the operations that each transport may do on on-demand memory.
-fn on_demand() -> Vec<(Field, u64)> {
+fn on_demand(profile: Profile) -> Vec<(Field, u64)> {
     use odp_per_transport_service_cap as c;
-    let (receiving, reliable) = ([c::SEND, c::RECEIVE], [c::WRITE, c::READ, c::ATOMIC]);
+    let receiving = [c::SEND, c::RECEIVE];
+    let reliable = match profile.has(Feature::OnDemandAtomics) {
+        true => vec![c::WRITE, c::READ, c::ATOMIC],
+        false => vec![c::WRITE, c::READ],
+    };
     let mut caps = vec![(odp_cap::SIG, 1)];
     for (transport, services) in [
         (odp_cap::RC_ODP_CAPS, [&receiving[..], &reliable, &[c::SRQ_RECEIVE]].concat()),
@@ -274,7 +280,7 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
                 recordless(card) * u64::from(LOG_MAX_RECORDLESS_SQ),
             ),
         ],
-        group::ODP if card.identity.bus == Bus::Process => on_demand(),
+        group::ODP if card.identity.bus == Bus::Process => on_demand(card.identity.profile),
         group::DEVICE_MEMORY if card.memic.is_there() => vec![
             (device_mem_cap::MEMIC, 1),
             (device_mem_cap::LOG_MIN_MEMIC_ALLOC_SIZE, Memic::GRAIN.ilog2().into()),
@@ -311,7 +317,7 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
         group::ETHERNET if card.identity.link == Link::Roce => vec![
             (ethernet::CSUM_CAP, 1),
             (ethernet::VLAN_CAP, 1),
-            (ethernet::WQE_VLAN_INSERT, 1),
+            (ethernet::WQE_VLAN_INSERT, card.identity.profile.has(Feature::VlanInsertion).into()),
             (ethernet::MAX_LSO_CAP, LOG_MAX_LSO.into()),
             // No bytes of a header have to be in the WQE.
             (ethernet::WQE_INLINE_MODE, 2),

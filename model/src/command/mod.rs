@@ -9,7 +9,7 @@
 //! - `mkey`, `eq`, `cq`, `srq`, `dct`, `qp`, and `transition` for a queue pair's state.
 //! - `ethernet` and `steering`: Ethernet queues, and the objects that direct packets to them.
 //!
-//! A refused command returns a [`Refusal`], which is a status and a syndrome, and changes nothing.
+//! A refused command returns a [`Refusal`], which has a status and a syndrome, and changes nothing.
 
 mod buffer;
 pub mod capability;
@@ -252,18 +252,14 @@ impl Card {
         output.fill(0);
         self.software_came_by();
         if let Err(refusal) = self.dispatch(input, output) {
-            tracing::debug!(
-                command = input.get(..2).map_or("", |_| {
-                    opcode::name(get(input, OPCODE) as u16).unwrap_or("unknown")
-                }),
-                status = ?refusal.status(),
-                %refusal,
-                "refused"
-            );
+            let opcode = input.get(..2).map_or(0, |_| get(input, OPCODE) as u16);
+            let (status, syndrome) = refusal.reply(opcode);
+            let command = opcode::name(opcode).unwrap_or("unknown");
+            tracing::debug!(command, ?status, %refusal, "refused");
             output.fill(0);
             let mut reply = [0; 8];
-            cmd_out::STATUS.set(&mut reply, refusal.status() as u64);
-            cmd_out::SYNDROME.set(&mut reply, refusal.syndrome().into());
+            cmd_out::STATUS.set(&mut reply, status as u64);
+            cmd_out::SYNDROME.set(&mut reply, syndrome.into());
             let n = output.len().min(reply.len());
             output[..n].copy_from_slice(&reply[..n]);
         }
@@ -276,8 +272,11 @@ impl Card {
         let opcode = get(input, OPCODE) as u16;
         let command =
             COMMANDS.iter().find(|command| command.opcode == opcode).ok_or(Refusal::Opcode)?;
-        if !command.lives.contains(&self.function.life()) {
-            return Err(Refusal::SystemState);
+        let life = self.function.life();
+        if !command.lives.contains(&life) {
+            // Measured on ConnectX-4 Lx: F132 of evidence/facts/commands.toml.
+            let disabled = life == Life::Disabled;
+            return Err(if disabled { Refusal::Disabled } else { Refusal::SystemState });
         }
         if input.len() < command.input {
             return Err(Refusal::InputLength);

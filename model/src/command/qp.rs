@@ -112,7 +112,10 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         let offset = create_qp_in::WQ_UMEM_OFFSET.get(input);
         umem::buffer(card, user, number, offset, &geometry)?
     } else {
-        buffer::queue(card, input, &geometry)?
+        buffer::queue(card, input, &geometry).map_err(|refusal| match refusal {
+            Refusal::InputLength => Refusal::QpPages,
+            other => other,
+        })?
     };
     umem::place(card, user, &mut qpc[..], &RECORD, &mut pages)?;
     let rq = pages.part(0, rq_bytes).ok_or(Refusal::InputLength)?;

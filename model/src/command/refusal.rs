@@ -1,5 +1,7 @@
 //! The reason for refusing a command: status and syndrome.
 
+use mlx5_sys::ifc::opcode;
+
 /// Status byte of a reply (`device.h`, `MLX5_CMD_STAT_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -22,8 +24,8 @@ pub enum Status {
 
 macro_rules! refusals {
     ($($name:ident = $syndrome:literal, $status:ident, $sentence:literal;)*) => {
-        /// Why a command is refused. The number is the reply's syndrome: the model's own, since
-        /// those of cards are not public.
+        /// Why a command is refused. Each has a syndrome of the model's own; a reply has that of
+        /// devices where it is public ([`reply`](Self::reply)).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
         #[repr(u32)]
         pub enum Refusal {
@@ -38,25 +40,87 @@ macro_rules! refusals {
             /// Every refusal, in order of syndrome.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// Status byte of the reply.
-            pub const fn status(self) -> Status {
+            /// Status byte of the reply, where that of devices is not known.
+            const fn status(self) -> Status {
                 match self {
                     $(Self::$name => Status::$status,)*
                 }
             }
 
-            /// Syndrome of the reply.
+            /// The model's own syndrome.
             pub const fn syndrome(self) -> u32 {
                 self as u32
             }
 
+            /// Status and syndrome of the reply to a command.
+            pub fn reply(self, opcode: u16) -> (Status, u32) {
+                let known = OF_DEVICES.iter().find(|known| {
+                    known.refusal == self && known.opcode.is_none_or(|known| known == opcode)
+                });
+                match known {
+                    Some(known) => (known.status.unwrap_or(self.status()), known.syndrome),
+                    None => (self.status(), self.syndrome()),
+                }
+            }
+
             /// The refusal a reply's syndrome stands for.
             pub fn from_syndrome(syndrome: u32) -> Option<Self> {
-                Self::ALL.iter().copied().find(|refusal| refusal.syndrome() == syndrome)
+                let of_devices = OF_DEVICES.iter().find(|known| known.syndrome == syndrome);
+                let own = || Self::ALL.iter().copied().find(|own| own.syndrome() == syndrome);
+                of_devices.map(|known| known.refusal).or_else(own)
             }
         }
     };
 }
+
+/// A syndrome of devices.
+pub(super) struct OfDevices {
+    refusal: Refusal,
+    /// The command; none where devices give it to every command.
+    opcode: Option<u16>,
+    /// The status, where it is known and not that of the refusal.
+    status: Option<Status>,
+    syndrome: u32,
+}
+
+const fn device(refusal: Refusal, opcode: u16, syndrome: u32) -> OfDevices {
+    OfDevices { refusal, opcode: Some(opcode), status: None, syndrome }
+}
+
+/// The syndromes of devices whose cause is public (`evidence/tables/command-syndromes.csv`), where the model
+/// makes the same check.
+pub(super) const OF_DEVICES: &[OfDevices] = &[
+    OfDevices { refusal: Refusal::User, opcode: None, status: None, syndrome: 0x76_555f },
+    device(Refusal::Capability, opcode::QUERY_HCA_CAP, 0x5a_dd95),
+    device(Refusal::RoceVersion, opcode::SET_ROCE_ADDRESS, 0x12_822d),
+    device(Refusal::Exhausted, opcode::ALLOC_UAR, 0x5a_7939),
+    device(Refusal::PdBusy, opcode::DEALLOC_PD, 0xef_0c8a),
+    device(Refusal::PdKeys, opcode::DEALLOC_PD, 0x31_b635),
+    // A program made queue pairs until this.
+    OfDevices {
+        refusal: Refusal::Exhausted,
+        opcode: Some(opcode::CREATE_QP),
+        status: Some(Status::LimitExceeded),
+        syndrome: 0x65_b500,
+    },
+    device(Refusal::MkeyEmpty, opcode::CREATE_MKEY, 0x03_bf6f),
+    device(Refusal::CqBusy, opcode::DESTROY_CQ, 0x18_70ad),
+    device(Refusal::QpPages, opcode::CREATE_QP, 0x2f_50ca),
+    OfDevices {
+        refusal: Refusal::NoQp,
+        opcode: Some(opcode::QP_2RST),
+        status: Some(Status::BadResourceState),
+        syndrome: 0x7e_a02d,
+    },
+    device(Refusal::QpPrimaryPath, opcode::RTS2RTS_QP, 0x49_8c8b),
+    device(Refusal::WorkQueueTimestamp, opcode::CREATE_SQ, 0xd6_1c0b),
+    device(Refusal::WorkQueueTimestamp, opcode::CREATE_RQ, 0x43_d98f),
+    device(Refusal::FlowCriteriaEmpty, opcode::CREATE_FLOW_GROUP, 0x7e_1580),
+    device(Refusal::FlowInnerUnset, opcode::CREATE_FLOW_GROUP, 0x17_faa8),
+    device(Refusal::FlowAction, opcode::SET_FLOW_TABLE_ENTRY, 0x14_4b7a),
+    device(Refusal::FlowValue, opcode::SET_FLOW_TABLE_ENTRY, 0x3a_d328),
+    device(Refusal::FlowTwice, opcode::SET_FLOW_TABLE_ENTRY, 0x0d_5ef2),
+];
 
 refusals! {
     InputLength = 0x5c_0001, BadInputLength, "the command is shorter than its opcode and page list ask for";
@@ -86,15 +150,17 @@ refusals! {
     L2Index = 0x5c_0019, BadIndex, "table_index is above the capability";
     NoL2Entry = 0x5c_001a, BadResource, "the table of Ethernet addresses has no such entry";
     NoRoom = 0x5c_001b, NoResources, "the card has no memory left for the lists of pages and keys";
+    Disabled = 0x5c_001c, BadResourceState, "the HCA is not enabled";
 
     NoUar = 0x5c_0101, BadResource, "there is no such UAR page";
     UarBusy = 0x5c_0102, BadResourceState, "queues still have their doorbells on the UAR page";
     NoPd = 0x5c_0103, BadResource, "there is no such protection domain";
-    PdBusy = 0x5c_0104, BadResourceState, "queue pairs, memory keys or PSVs still belong to the protection domain";
+    PdBusy = 0x5c_0104, BadResourceState, "queues or PSVs still belong to the protection domain";
     NoXrcd = 0x5c_0105, BadResource, "there is no such XRC domain";
     NoTransportDomain = 0x5c_0106, BadResource, "there is no such transport domain";
     XrcdBusy = 0x5c_0107, BadResourceState, "queue pairs or shared receive queues still belong to the XRC domain";
     TransportDomainBusy = 0x5c_0108, BadResourceState, "a TIS or TIR still belongs to the transport domain";
+    PdKeys = 0x5c_0109, BadResourceState, "memory keys still belong to the protection domain";
 
     PageOffset = 0x5c_0201, BadParameter, "page_offset leads out of the first page or breaks the entries' alignment";
     PageAddress = 0x5c_0202, BadParameter, "a page address is not a multiple of the page size";
@@ -119,6 +185,7 @@ refusals! {
     MkeyMemic = 0x5c_030b, BadParameter, "a key over device memory lies outside of what was allocated";
     MkeyUmem = 0x5c_030c, BadParameter, "only keys with an MTT lie in umems, and start as far into a page as their bytes there do";
     MkeyEntity = 0x5c_030d, BadSize, "each key in a list of equal pieces stands for 4 KiB to 2 GiB";
+    MkeyEmpty = 0x5c_030e, BadParameter, "the key has no translation entries";
 
     EqSize = 0x5c_0401, BadSize, "log_eq_size is above the capability";
     NoEq = 0x5c_0402, BadResource, "there is no such event queue";
@@ -158,6 +225,8 @@ refusals! {
     QpOfDriver = 0x5c_061d, BadParameter, "queue pairs 0 and 1, queues for UMR alone, and other numbers in datagrams are for the driver alone";
     QpSpecial = 0x5c_061e, ResourceBusy, "the port has its queue pair 0 or 1 already";
     QpPathMtu = 0x5c_061f, BadParameter, "mtu is above that of the port";
+    QpPrimaryPath = 0x5c_0620, BadParameter, "the primary path of a queue pair that sends cannot be changed";
+    QpPages = 0x5c_0621, BadParameter, "the page list is shorter than the queues' sizes ask for";
 
     NoSrq = 0x5c_0701, BadResource, "there is no such shared receive queue, or it is of another kind";
     SrqBusy = 0x5c_0702, BadResourceState, "queue pairs still take from the shared receive queue";
@@ -207,6 +276,7 @@ refusals! {
     RqtBusy = 0x5c_0e0e, BadResourceState, "a TIR still leads to the table of receive queues";
     RqtSize = 0x5c_0e0f, BadSize, "a table has a power of two of receive queues, within what it says and the capability";
     EthernetModify = 0x5c_0e10, BadParameter, "a field that is to be modified cannot be";
+    WorkQueueTimestamp = 0x5c_0e11, BadParameter, "ts_format is not that of the device's clock, which runs free";
 
     NoFlowTable = 0x5c_0f01, BadResource, "there is no such flow table";
     FlowTableType = 0x5c_0f02, BadParameter, "the flow table's type is not offered, or not the one given";
@@ -217,13 +287,18 @@ refusals! {
     FlowRange = 0x5c_0f07, BadIndex, "the index lies outside the table or group, or is taken, or is free where it should be taken";
     NoFlowGroup = 0x5c_0f08, BadResource, "there is no such flow group";
     FlowGroupBusy = 0x5c_0f09, BadResourceState, "the flow group has entries";
-    FlowAction = 0x5c_0f0a, BadParameter, "flows are forwarded or dropped, and counted; nothing else is offered";
+    FlowAction = 0x5c_0f0a, BadParameter, "flows are either forwarded or dropped, and can be counted";
     FlowDestination = 0x5c_0f0b, BadParameter, "flows lead to TIRs and tables; nothing else is offered";
     NoFlowCounter = 0x5c_0f0c, BadResource, "there is no such counter of flows";
     FlowCounterBusy = 0x5c_0f0d, BadResourceState, "flows are still counted by the counter";
     FlowCounterBulk = 0x5c_0f0e, BadParameter, "counters of flows are made one by one, and up to 1024 are shown in the reply";
     FlowCounterList = 0x5c_0f0f, BadSize, "a flow that is counted names one to four counters";
-    FlowDestinations = 0x5c_0f10, BadSize, "a flow leads to at most 256 destinations";
+    FlowDestinations = 0x5c_0f10, BadSize, "a flow that is forwarded leads to one to 256 destinations";
+    FlowCriteriaEmpty = 0x5c_0f11, BadParameter, "match_criteria_enable has the bit of outer headers, and no field of these is matched";
+    FlowInnerUnset = 0x5c_0f12, BadParameter, "inner headers are matched, and match_criteria_enable does not have their bit";
+    FlowOuterUnset = 0x5c_0f13, BadParameter, "outer headers are matched, and match_criteria_enable does not have their bit";
+    FlowValue = 0x5c_0f14, BadParameter, "match_value has bits that the group does not match";
+    FlowTwice = 0x5c_0f15, BadParameter, "the group has an entry with this value already";
 
     Issi = 0x5c_1001, BadParameter, "the function offers version 1 of the command interface alone";
     IssiUnset = 0x5c_1002, BadSystemState, "the driver has not set the version of the command interface";
@@ -251,5 +326,16 @@ mod tests {
             assert_ne!(refusal.to_string(), "");
         }
         assert_eq!(Refusal::from_syndrome(0), None);
+    }
+
+    #[test]
+    fn a_syndrome_of_devices_leads_back_and_goes_with_its_command() {
+        for known in OF_DEVICES {
+            assert_eq!(Refusal::from_syndrome(known.syndrome), Some(known.refusal));
+            let opcode = known.opcode.unwrap_or(opcode::NOP);
+            assert_eq!(known.refusal.reply(opcode).1, known.syndrome);
+        }
+        assert_eq!(Refusal::NoQp.reply(opcode::QP_2RST), (Status::BadResourceState, 0x7e_a02d));
+        assert_eq!(Refusal::NoQp.reply(opcode::QP_2ERR), (Status::BadResource, 0x5c_0609));
     }
 }

@@ -89,9 +89,11 @@ pub fn dealloc_pd(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Ref
     let number = get(input, dealloc_pd_in::PD);
     find(&card.objects.pds, number, input, Refusal::NoPd)?;
     let objects = &card.objects;
+    if objects.mkeys.iter().any(|(_, mkey)| mkey.get(mkc::PD) == number) {
+        return Err(Refusal::PdKeys);
+    }
     if objects.is_used(Used::Pd(number))
         || objects.srqs.iter().any(|(_, srq)| srq.pd == number)
-        || objects.mkeys.iter().any(|(_, mkey)| mkey.get(mkc::PD) == number)
         || objects.psvs.iter().any(|(_, psv)| psv.pd == number)
     {
         return Err(Refusal::PdBusy);

@@ -147,16 +147,25 @@ pub fn set_root(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
 }
 
 pub fn create_group(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    /// `match_criteria_enable`: the outer headers alone.
+    /// `match_criteria_enable`: outer headers, which alone are offered, and inner ones.
     const OUTER: u32 = 1;
+    const INNER: u32 = 4;
     let number = get(input, create_flow_group_in::TABLE_ID);
     let kind = get(input, create_flow_group_in::TABLE_TYPE);
     let criteria: Box<[u8; MATCH]> = context(input, create_flow_group_in::MATCH_CRITERIA)?;
-    let outer = fte_match_param::OUTER_HEADERS.bytes();
-    if get(input, create_flow_group_in::MATCH_CRITERIA_ENABLE) & !OUTER != 0
-        || criteria[outer.end..].iter().any(|byte| *byte != 0)
-    {
+    let enabled = get(input, create_flow_group_in::MATCH_CRITERIA_ENABLE);
+    let matches = |headers: Field| criteria[headers.bytes()].iter().any(|byte| *byte != 0);
+    let outer = fte_match_param::OUTER_HEADERS;
+    if matches(fte_match_param::INNER_HEADERS) && enabled & INNER == 0 {
+        return Err(Refusal::FlowInnerUnset);
+    }
+    if enabled & !OUTER != 0 || criteria[outer.bytes().end..].iter().any(|byte| *byte != 0) {
         return Err(Refusal::FlowCriteria);
+    }
+    match (enabled & OUTER, matches(outer)) {
+        (0, true) => return Err(Refusal::FlowOuterUnset),
+        (OUTER, false) => return Err(Refusal::FlowCriteriaEmpty),
+        _ => {}
     }
     let range = (
         get(input, create_flow_group_in::START_FLOW_INDEX),
@@ -196,7 +205,7 @@ fn destinations(
     let field = |field: Field| get(input, field.within(set_fte_in::FLOW_CONTEXT));
     let start = set_fte_in::FLOW_CONTEXT.bytes().start + flow_context::SIZE;
     let count = field(flow_context::DESTINATION_LIST_SIZE) as usize;
-    if count > 1 << LOG_MAX_DESTINATIONS {
+    if !(1..=1 << LOG_MAX_DESTINATIONS).contains(&count) {
         return Err(Refusal::FlowDestinations);
     }
     let end = count.checked_mul(dest_format_struct::SIZE).and_then(|size| size.checked_add(start));
@@ -267,6 +276,12 @@ pub fn set_entry(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
         || group.entries.contains_key(&index) != (operation == CHANGED)
     {
         return Err(Refusal::FlowRange);
+    }
+    if entry.value.iter().zip(&group.criteria[..]).any(|(value, mask)| value & !mask != 0) {
+        return Err(Refusal::FlowValue);
+    }
+    if group.entries.iter().any(|(other, met)| *other != index && met.value == entry.value) {
+        return Err(Refusal::FlowTwice);
     }
     group.entries.insert(index, entry);
     Ok(())

@@ -16,6 +16,7 @@ pub mod optional {
     pub const PKEY_INDEX: u32 = 1 << 4;
     pub const Q_KEY: u32 = 1 << 5;
     pub const RNR_TIMEOUT: u32 = 1 << 6;
+    pub const PRIMARY_PATH: u32 = 1 << 7;
     pub const PM_STATE: u32 = 1 << 10;
     pub const LAG_TX_AFFINITY: u32 = 1 << 15;
     pub const PORT: u32 = 1 << 16;

@@ -182,19 +182,26 @@ impl Rig {
 
     pub fn run_into(&mut self, command: &Command, length: usize) -> Result<Vec<u8>, Refusal> {
         let mut output = vec![0xaa; length];
+        let Some((status, syndrome)) = self.run_raw(command, &mut output) else {
+            return Ok(output);
+        };
+        let refusal = Refusal::from_syndrome(syndrome).expect("a syndrome of the table");
+        let opcode = command.0.get(..2).map_or(0, |_| OPCODE.get(&command.0) as u16);
+        let (expected, number) = refusal.reply(opcode);
+        assert_eq!((status, syndrome), (expected as u8, number));
+        assert!(output[8..].iter().all(|byte| *byte == 0), "a refusal answers nothing else");
+        Err(refusal)
+    }
+
+    /// Runs a command. Returns status and syndrome of a refusal, as the reply has them.
+    pub fn run_raw(&mut self, command: &Command, output: &mut [u8]) -> Option<(u8, u32)> {
         let mut given = command.0.clone();
         if self.user != 0 && given.len() >= 4 && UID.get(&given) == 0 {
             UID.set(&mut given, self.user.into());
         }
-        self.card.execute(&given, &mut output);
-        if output[0] == 0 {
-            return Ok(output);
-        }
+        self.card.execute(&given, output);
         let syndrome = u32::from_be_bytes(output[4..8].try_into().unwrap());
-        let refusal = Refusal::from_syndrome(syndrome).expect("a syndrome of the table");
-        assert_eq!(output[0], refusal.status() as u8);
-        assert!(output[8..].iter().all(|byte| *byte == 0), "a refusal answers nothing else");
-        Err(refusal)
+        (output[0] != 0).then_some((output[0], syndrome))
     }
 
     /// From now on commands are those of a user context, which has a UAR page and a PD of its own.

@@ -1,6 +1,6 @@
 //! Unit tests.
 
-use mlx5_sys::ifc::{alloc_uar_out, dealloc_uar_in, destroy_cq_in};
+use mlx5_sys::ifc::{alloc_uar_out, create_mkey_in, dealloc_uar_in, destroy_cq_in, mkc};
 use proptest::prelude::*;
 
 use super::test::{Command as Given, Rig};
@@ -31,6 +31,16 @@ fn objects_for_all_user_contexts_are_the_drivers() {
     rig.run(&alloc.clone().set(UID, SHARED)).unwrap();
     assert_eq!(rig.card.objects.pds.iter().last().unwrap().1.uid, 0);
     assert_eq!(rig.run(&alloc.set(UID, SHARED - 1)).err(), Some(Refusal::User));
+}
+
+#[test]
+fn the_driver_makes_keys_for_any_domain() {
+    let mut rig = Rig::new();
+    let pd = mkc::PD.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY);
+    let create = rig.create_mkey().set(pd, 0xab_cdefu64);
+    rig.run(&create).unwrap();
+    rig.become_user();
+    assert_eq!(rig.run(&create).err(), Some(Refusal::NoPd));
 }
 
 #[test]

@@ -9,8 +9,8 @@
 use mlx5_sys::ifc::{qpc, qpc_ext, rst2init_qp_in, rts2rts_qp_ext_in};
 
 use super::take::optional::{
-    ALTERNATE_PATH, COUNTER_SET, LAG_TX_AFFINITY, PKEY_INDEX, PM_STATE, PORT, Q_KEY, RAE,
-    RNR_TIMEOUT, RRE, RWE,
+    ALTERNATE_PATH, COUNTER_SET, LAG_TX_AFFINITY, PKEY_INDEX, PM_STATE, PORT, PRIMARY_PATH, Q_KEY,
+    RAE, RNR_TIMEOUT, RRE, RWE,
 };
 use super::take::{Take, take};
 use super::{Refusal, context, counter, get, owned, uid};
@@ -39,6 +39,10 @@ fn start(
     let transition = transition(qp.service);
     if qp.state != transition.from {
         return Err(Refusal::QpState);
+    }
+    // Measured on ConnectX-7: F128 of evidence/facts/commands.toml.
+    if (transition.from, transition.to) == (State::Rts, State::Rts) && mask & PRIMARY_PATH != 0 {
+        return Err(Refusal::QpPrimaryPath);
     }
     if mask & !(transition.optional | LAG_TX_AFFINITY | COUNTER_SET) != 0 {
         return Err(Refusal::QpOptional);

@@ -25,6 +25,12 @@ pub enum Feature {
     /// Shared receive queues that match tags. A ConnectX-6 with firmware 20.37 has them, and a
     /// ConnectX-6 Dx with 22.36 has not: `ibv_devinfo` in UCX's issue 10430.
     TagMatching,
+    /// Atomics of reliable connections on on-demand memory. A ConnectX-6 with firmware 20.37 has them,
+    /// and a ConnectX-5 (a virtual function) and a ConnectX-6 Dx have not: evidence F114.
+    OnDemandAtomics,
+    /// VLAN headers that the device inserts as the WQE says. A ConnectX-6 Dx does not offer that:
+    /// evidence F144.
+    VlanInsertion,
 }
 
 /// The generation that a device stands for.
@@ -54,6 +60,12 @@ struct Generation {
     /// Links of its ports (DPDK, "NVIDIA MLX5 Ethernet Driver", and NVIDIA's manuals: ConnectX-6 Dx is
     /// an adapter of Ethernet alone).
     links: &'static [Link],
+    /// Frequency of the clock: evidence F095. That of ConnectX-7 is assumed to be that of ConnectX-6 Dx.
+    clock_khz: u32,
+    /// log2 of queue pairs and of protection domains, in dumps of `ibv_devinfo`: evidence F108, F109.
+    /// It depends on firmware and configuration too; ConnectX-7 is assumed.
+    log_max_qp: u8,
+    log_max_pd: u8,
     lacks: &'static [Feature],
 }
 
@@ -66,6 +78,9 @@ const GENERATIONS: [Generation; 5] = [
         device: 0x101b,
         firmware: [20, 35, 1012],
         links: BOTH,
+        clock_khz: 1_000_000,
+        log_max_qp: 18,
+        log_max_pd: 23,
         lacks: &[],
     },
     Generation {
@@ -73,13 +88,25 @@ const GENERATIONS: [Generation; 5] = [
         device: 0x1017,
         firmware: [16, 35, 1012],
         links: BOTH,
-        lacks: &[Feature::EnhancedCqes, Feature::DmaCopy, Feature::DciStreams, Feature::Recordless],
+        clock_khz: 156_250,
+        log_max_qp: 18,
+        log_max_pd: 24,
+        lacks: &[
+            Feature::EnhancedCqes,
+            Feature::DmaCopy,
+            Feature::DciStreams,
+            Feature::Recordless,
+            Feature::OnDemandAtomics,
+        ],
     },
     Generation {
         name: "cx6",
         device: 0x101b,
         firmware: [20, 35, 1012],
         links: BOTH,
+        clock_khz: 156_250,
+        log_max_qp: 17,
+        log_max_pd: 23,
         lacks: &[Feature::DmaCopy, Feature::DciStreams, Feature::Recordless],
     },
     Generation {
@@ -87,13 +114,25 @@ const GENERATIONS: [Generation; 5] = [
         device: 0x101d,
         firmware: [22, 35, 1012],
         links: &[Link::Roce],
-        lacks: &[Feature::DmaCopy, Feature::Recordless, Feature::TagMatching],
+        clock_khz: 1_000_000,
+        log_max_qp: 17,
+        log_max_pd: 23,
+        lacks: &[
+            Feature::DmaCopy,
+            Feature::Recordless,
+            Feature::TagMatching,
+            Feature::OnDemandAtomics,
+            Feature::VlanInsertion,
+        ],
     },
     Generation {
         name: "cx7",
         device: 0x1021,
         firmware: [28, 35, 1012],
         links: BOTH,
+        clock_khz: 1_000_000,
+        log_max_qp: 17,
+        log_max_pd: 23,
         lacks: &[Feature::DmaCopy, Feature::Recordless],
     },
 ];
@@ -125,6 +164,26 @@ impl Profile {
     /// Returns the version of the firmware: major, minor, and the number after it.
     pub fn firmware(self) -> [u16; 3] {
         self.generation().firmware
+    }
+
+    /// Returns log2 of the queue pairs that a device can have.
+    pub fn log_max_qp(self) -> u8 {
+        self.generation().log_max_qp
+    }
+
+    /// Returns log2 of the protection domains that a device can have.
+    pub fn log_max_pd(self) -> u8 {
+        self.generation().log_max_pd
+    }
+
+    /// Returns the frequency of the device's clock.
+    pub fn clock_khz(self) -> u32 {
+        self.generation().clock_khz
+    }
+
+    /// Returns the count of the device's clock at a time in nanoseconds.
+    pub fn ticks(self, nanoseconds: u64) -> u64 {
+        (u128::from(nanoseconds) * u128::from(self.clock_khz()) / 1_000_000) as u64
     }
 
     /// Returns whether its ports are of a link.

@@ -92,8 +92,11 @@ impl Cq {
         );
         cqc::PRODUCER_COUNTER.set(&mut context, self.producer.into());
         cqc::CONSUMER_COUNTER.set(&mut context, self.consumer.into());
-        cqc::LAST_NOTIFIED_INDEX.set(&mut context, self.notified.into());
-        cqc::LAST_SOLICIT_INDEX.set(&mut context, self.solicited.into());
+        // The index of the CQE itself: a ConnectX-6 Dx has 0xffffff in both before the first one (evidence
+        // F149).
+        let last = |after: u32| u64::from(after.wrapping_sub(1) & 0xff_ffff);
+        cqc::LAST_NOTIFIED_INDEX.set(&mut context, last(self.notified));
+        cqc::LAST_SOLICIT_INDEX.set(&mut context, last(self.solicited));
         context
     }
 }

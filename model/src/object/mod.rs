@@ -202,7 +202,7 @@ impl Default for Objects {
             pds: Table::new(0x10, 0x00ff_ffff),
             xrcds: Table::new(0x10, 0x00ff_ffff),
             transport_domains: Table::new(0x10, 0x00ff_ffff),
-            counters: Table::new(1, 0xff),
+            counters: Table::new(1, 0x7f),
             psvs: Table::new(0x30, 0x00ff_ffff),
             tirs: Table::new(0x40, 0x00ff_ffff),
             tises: Table::new(0x80, 0x00ff_ffff),

@@ -66,7 +66,8 @@ impl Card {
                     cqe[36..40].copy_from_slice(&completion.immediate);
                 }
                 cqe[44..48].copy_from_slice(&completion.length.to_be_bytes());
-                cqe[48..56].copy_from_slice(&self.clock.now().to_be_bytes());
+                let ticks = self.identity.profile.ticks(self.clock.now());
+                cqe[48..56].copy_from_slice(&ticks.to_be_bytes());
             }
             Err(syndrome) => {
                 cqe[54] = syndrome.vendor_code();

@@ -141,7 +141,7 @@ impl Card {
 
     /// Arms a CQ: `word` is the arm word, as it is in the register's upper half and in the doorbell
     /// record's second word.
-    pub(super) fn arm_cq(&mut self, cqn: u32, word: u32) {
+    pub(crate) fn arm_cq(&mut self, cqn: u32, word: u32) {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
         let sequence = (word >> 28 & 3) as u8;
         cq.arm_word = word;

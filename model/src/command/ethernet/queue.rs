@@ -25,6 +25,9 @@ const RST: u32 = 0;
 const RDY: u32 = 1;
 const ERR: u32 = 3;
 
+/// `ts_format`: free running, and the default, which is that here. Real time is the value behind them.
+const FREE_RUNNING_OR_DEFAULT: u32 = 1;
+
 /// The segment before the pointer of a WQE of strides, and that pointer.
 const STRIDING_WQE: usize = 32;
 
@@ -128,10 +131,12 @@ pub fn create_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     if field(sqc::HAIRPIN) == 1
         || field(sqc::ALLOW_SWP) == 1
         || field(sqc::REG_UMR) == 1
-        || field(sqc::TS_FORMAT) > 1
         || field(sqc::PACKET_PACING_RATE_LIMIT_INDEX) != 0
     {
         return Err(Refusal::WorkQueueFeature);
+    }
+    if field(sqc::TS_FORMAT) > FREE_RUNNING_OR_DEFAULT {
+        return Err(Refusal::WorkQueueTimestamp);
     }
     let inner = |field: Field| get(&sqc[..], field.within(sqc::WQ));
     if inner(wq::WQ_TYPE) != CYCLIC {
@@ -205,9 +210,11 @@ pub fn create_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
         || field(rqc::MEM_RQ_TYPE) != 0
         || field(rqc::SCATTER_FCS) == 1
         || field(rqc::DELAY_DROP_EN) == 1
-        || field(rqc::TS_FORMAT) > 1
     {
         return Err(Refusal::WorkQueueFeature);
+    }
+    if field(rqc::TS_FORMAT) > FREE_RUNNING_OR_DEFAULT {
+        return Err(Refusal::WorkQueueTimestamp);
     }
     let inner = |field: Field| get(&rqc[..], field.within(rqc::WQ));
     let strides = strides(&inner, 1 << inner(wq::LOG_WQ_STRIDE))?;

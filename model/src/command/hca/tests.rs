@@ -73,7 +73,7 @@ fn a_driver_boots_the_hca_after_a_reset() {
     let alloc_pd = Command::new(opcode::ALLOC_PD, 0x10);
     rig.card.reset();
     for early in [&alloc_pd, &init(), &set_issi(), &teardown(), &take(1)] {
-        assert_eq!(rig.run(early).err(), Some(Refusal::SystemState));
+        assert_eq!(rig.run(early).err(), Some(Refusal::Disabled));
     }
     prepare(&mut rig);
     assert_eq!((missing(&mut rig, query::BOOT), missing(&mut rig, query::INIT)), (0, 0));
@@ -118,7 +118,7 @@ fn teardown_destroys_objects_and_gives_the_pages_back() {
     assert!(rest > 8, "the list that did not fit lost no page");
     assert_eq!(u64::from(missing(&mut rig, query::INIT)), rest + 8);
     rig.run(&Command::new(opcode::DISABLE_HCA, 0x10)).unwrap();
-    assert_eq!(rig.run(&take(1)).err(), Some(Refusal::SystemState));
+    assert_eq!(rig.run(&take(1)).err(), Some(Refusal::Disabled));
     prepare(&mut rig);
     rig.run(&init()).unwrap();
 }

@@ -75,7 +75,7 @@ fn disable_hca(rig: &mut Rig) -> Case {
     hca::prepare(rig);
     Case::drivers(Command::new(opcode::DISABLE_HCA, 0x10), Refusal::User)
         .other_function(&[q::EMBEDDED_CPU_FUNCTION, q::FUNCTION_ID])
-        .twice(Refusal::SystemState)
+        .twice(Refusal::Disabled)
 }
 
 fn init_hca(rig: &mut Rig) -> Case {
@@ -384,7 +384,7 @@ fn query_pkey(_: &mut Rig) -> Case {
 fn query_roce_address(_: &mut Rig) -> Case {
     use query_roce_address_in as q;
     Case::anyones(Command::new(opcode::QUERY_ROCE_ADDRESS, 0x10))
-        .refuses(q::ROCE_ADDRESS_INDEX, 16u64, Refusal::GidIndex)
+        .refuses(q::ROCE_ADDRESS_INDEX, 255u64, Refusal::GidIndex)
         .refuses(q::VHCA_PORT_NUM, 2u64, Refusal::Port)
         .elsewhere(Refusal::NotRoce)
 }
@@ -398,7 +398,7 @@ fn set_roce_address(_: &mut Rig) -> Case {
         .set(Field::new(0x10 + 8, 31, 64), 0xffff_0a00_0001u64)
         .set(version, 2u64);
     Case::anyones(set)
-        .refuses(q::ROCE_ADDRESS_INDEX, 16u64, Refusal::GidIndex)
+        .refuses(q::ROCE_ADDRESS_INDEX, 255u64, Refusal::GidIndex)
         .refuses(q::VHCA_PORT_NUM, 2u64, Refusal::Port)
         .refuses(version, 0u64, Refusal::RoceVersion)
         .refuses(version, 1u64, Refusal::RoceVersion)

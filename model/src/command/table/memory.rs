@@ -77,13 +77,17 @@ fn key(field: Field) -> Field {
 /// Creates a case with the refusals common to all keys. Users may not use the driver's PD.
 fn key_case(rig: &mut Rig, create: Command) -> Case {
     let pd = rig.foreign_pd();
-    Case::new(create)
-        .refuses(create_mkey_in::PG_ACCESS, 1u64, Refusal::MkeyPageAccess)
+    let case = Case::new(create);
+    let case = match rig.user {
+        // The driver names any number.
+        0 => case.kind(key(mkc::PD)),
+        _ => case.refuses(key(mkc::PD), 0u64, Refusal::NoPd),
+    };
+    case.refuses(create_mkey_in::PG_ACCESS, 1u64, Refusal::MkeyPageAccess)
         .refuses(create_mkey_in::INPUT_MKEY_INDEX, 1u64, Refusal::MkeyIndex)
         .refuses(key(mkc::BSF_EN), 1u64, Refusal::MkeySignature)
         .refuses(key(mkc::BSF_OCTWORD_SIZE), 4u64, Refusal::MkeySignature)
         .refuses(key(mkc::QPN), 5u64, Refusal::MkeyQp)
-        .refuses(key(mkc::PD), 0u64, Refusal::NoPd)
         .foreign(key(mkc::PD), pd)
 }
 
@@ -109,7 +113,7 @@ fn create_mkey(rig: &mut Rig) -> Case {
         .refuses(key(mkc::ACCESS_MODE_4_2), 3u64, Refusal::MkeyAccessMode)
         .refuses(key(mkc::LOG_PAGE_SIZE), 11u64, Refusal::MkeyPageSize)
         .refuses(key(mkc::LEN), 0x2000u64, Refusal::MkeyTranslation)
-        .refuses(room, 0u64, Refusal::MkeyTranslation)
+        .refuses(room, 0u64, Refusal::MkeyEmpty)
         .refuses(given, 0u64, Refusal::MkeyTranslation)
         .refuses(LIST, 0x10_0100u64, Refusal::PageAddress)
         .refuses(Field::new(PAS + 8, 31, 64), 0x10_0100u64, Refusal::PageAddress)
@@ -130,8 +134,8 @@ fn create_indirect_mkey(rig: &mut Rig) -> Case {
         .kind(key(mkc::ACCESS_MODE_1_0))
         .refuses(key(mkc::ACCESS_MODE_4_2), 2u64, Refusal::MkeyAccessMode)
         .refuses(create_mkey_in::MKEY_UMEM_VALID, 1u64, Refusal::MkeyUmem)
-        .refuses(room, 0u64, Refusal::MkeyTranslation)
-        .refuses(room, (1u64 << 12) + 1, Refusal::MkeyTranslation)
+        .refuses(room, 0u64, Refusal::MkeyEmpty)
+        .refuses(room, (1u64 << 16) + 1, Refusal::MkeyTranslation)
         .refuses(room, 0xffff_ffffu64, Refusal::MkeyTranslation)
         .refuses(given, 0u64, Refusal::MkeyTranslation)
         .refuses(given, 2u64, Refusal::MkeyTranslation)
@@ -158,7 +162,7 @@ fn create_mkey_of_pieces(rig: &mut Rig) -> Case {
         .refuses(create_mkey_in::MKEY_UMEM_VALID, 1u64, Refusal::MkeyUmem)
         .refuses(key(mkc::LOG_PAGE_SIZE), 11u64, Refusal::MkeyEntity)
         .refuses(key(mkc::LEN), 0x1001u64, Refusal::MkeyTranslation)
-        .refuses(room, 0u64, Refusal::MkeyTranslation)
+        .refuses(room, 0u64, Refusal::MkeyEmpty)
         .refuses(given, 0u64, Refusal::MkeyTranslation)
         .refuses(given, 2u64, Refusal::MkeyTranslation)
 }
@@ -183,7 +187,7 @@ fn create_mkey_in_umem(rig: &mut Rig) -> Case {
         .refuses(key(mkc::ACCESS_MODE_1_0), 2u64, Refusal::MkeyUmem)
         .refuses(key(mkc::ACCESS_MODE_4_2), 1u64, Refusal::MkeyUmem)
         .refuses(key(mkc::LOG_PAGE_SIZE), 11u64, Refusal::MkeyPageSize)
-        .refuses(key(mkc::TRANSLATIONS_OCTWORD_SIZE), 0u64, Refusal::MkeyTranslation)
+        .refuses(key(mkc::TRANSLATIONS_OCTWORD_SIZE), 0u64, Refusal::MkeyEmpty)
         .refuses(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, 0u64, Refusal::MkeyTranslation)
 }
 

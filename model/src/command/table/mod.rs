@@ -24,8 +24,10 @@ mod work_queue;
 
 use std::collections::BTreeSet;
 
+use mlx5_evidence::{Comparison, Table};
 use mlx5_sys::ifc::{Field, opcode};
 
+use super::refusal::OF_DEVICES;
 use super::test::{Command, Rig};
 use super::{COMMANDS, OP_MOD, OPCODE, Refusal, UID};
 use crate::card::Link;
@@ -377,6 +379,55 @@ fn every_refusal_is_met() {
     let unmet = Refusal::ALL.iter().filter(|refusal| !met.contains(&refusal.syndrome()));
     let unmet: Vec<_> = unmet.collect();
     assert!(unmet.is_empty(), "no row of model/src/command/table meets {unmet:?}");
+}
+
+/// Measured by others: each syndrome of devices that the model knows is the reply to that command, with
+/// that status where it is public.
+#[test]
+fn syndromes_of_devices_go_with_their_commands() {
+    let mut met = BTreeSet::new();
+    for (row, user) in given() {
+        let mut rig = row.rig(user);
+        let case = (row.case)(&mut rig);
+        let mut refused = |rig: &mut Rig, command: &Command, room: usize| {
+            let refused = rig.run_raw(command, &mut vec![0; room]);
+            met.extend(refused.map(|(status, syndrome)| (case.opcode(), status, syndrome)));
+        };
+        for (command, room, ..) in case.refused(&rig) {
+            refused(&mut rig, &command, room);
+        }
+        if let Some((spoil, _)) = case.after {
+            rig.run(&case.accepted).expect("it is accepted");
+            spoil(&mut rig, &case.accepted);
+            refused(&mut rig, &case.accepted, ROOM);
+        }
+    }
+    let columns =
+        ["syndrome", "command", "status", "cause on devices", "status here", "cause here"];
+    let mut comparison = Comparison::new("command-syndromes", &columns);
+    let mut known = 0;
+    for row in Table::read("command-syndromes").rows() {
+        let Some(refusal) = row.hex("syndrome").and_then(Refusal::from_syndrome) else { continue };
+        let syndrome = row.hex("syndrome").unwrap_or_default();
+        let opcode = row.hex("opcode").expect("an opcode") as u16;
+        let here = met.iter().find(|met| (met.0, met.2) == (opcode, syndrome));
+        let &(_, status, _) = here.unwrap_or_else(|| panic!("{syndrome:#x} is never met"));
+        let here = format!("{status:#04x}");
+        let public = row.text("status");
+        assert!(public.is_empty() || public.split('/').any(|one| one == here), "{syndrome:#x}");
+        known += 1;
+        let cells: [&dyn ToString; 6] = [
+            &row.text("syndrome"),
+            &row.text("command"),
+            &row.text("status"),
+            &row.text("cause"),
+            &here,
+            &refusal,
+        ];
+        comparison.row(&cells);
+    }
+    assert_eq!(known, OF_DEVICES.len());
+    comparison.write();
 }
 
 /// Changes bits of a command outside the fields listed in its row.

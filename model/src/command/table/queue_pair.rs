@@ -8,7 +8,9 @@ use mlx5_sys::ifc::{
 
 use super::super::Refusal;
 use super::super::capability::{LOG_MAX_GROUPS, MAX_GROUP_MEMBERS};
-use super::super::take::optional::{ALTERNATE_PATH, PM_STATE, Q_KEY, RNR_TIMEOUT, RRE};
+use super::super::take::optional::{
+    ALTERNATE_PATH, PM_STATE, PRIMARY_PATH, Q_KEY, RNR_TIMEOUT, RRE,
+};
 use super::dynamic::dct;
 use super::memory::umem;
 use super::queues::PAGE;
@@ -114,9 +116,9 @@ fn create_qp(rig: &mut Rig) -> Case {
     on_pages(receives(rig, case))
         .refuses(field(qpc::RQ_TYPE), 1u64, Refusal::NoSrq)
         .refuses(field(qpc::LOG_RQ_STRIDE), 6u64, Refusal::QpReceiveStride)
-        .refuses(field(qpc::LOG_RQ_SIZE), 7u64, Refusal::InputLength)
-        .refuses(field(qpc::LOG_SQ_SIZE), 7u64, Refusal::InputLength)
-        .refuses(field(qpc::PAGE_OFFSET), 60u64, Refusal::InputLength)
+        .refuses(field(qpc::LOG_RQ_SIZE), 7u64, Refusal::QpPages)
+        .refuses(field(qpc::LOG_SQ_SIZE), 7u64, Refusal::QpPages)
+        .refuses(field(qpc::PAGE_OFFSET), 60u64, Refusal::QpPages)
         .after(|rig, create| while rig.run(create).is_ok() {}, Refusal::Exhausted)
 }
 
@@ -137,7 +139,7 @@ fn create_qp_in_umem(rig: &mut Rig) -> Case {
     let case = qp_case(rig, create);
     let case = sends(rig, case);
     receives(rig, case)
-        .refuses(c::WQ_UMEM_VALID, 0u64, Refusal::InputLength)
+        .refuses(c::WQ_UMEM_VALID, 0u64, Refusal::QpPages)
         .refuses(c::WQ_UMEM_ID, 1u64, Refusal::NoUmem)
         .refuses(c::WQ_UMEM_ID, others, Refusal::Owner)
         .refuses(c::WQ_UMEM_OFFSET, 32u64, Refusal::PageOffset)
@@ -176,8 +178,8 @@ fn create_sharing_qp(rig: &mut Rig) -> Case {
         .refuses(field(qpc::SRQN_RMPN_XRQN), extended, Refusal::NoSrq)
         .otherwise(unreliable, Refusal::NoSrq)
         .foreign(field(qpc::SRQN_RMPN_XRQN), foreign)
-        .refuses(field(qpc::LOG_SQ_SIZE), 7u64, Refusal::InputLength)
-        .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::InputLength)
+        .refuses(field(qpc::LOG_SQ_SIZE), 7u64, Refusal::QpPages)
+        .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::QpPages)
 }
 
 /// The receiving side of an extended reliable connection.
@@ -194,7 +196,7 @@ fn create_target(rig: &mut Rig) -> Case {
         .refuses(create_qp_in::WQ_UMEM_VALID, 1u64, Refusal::NoUmem)
         .refuses(field(qpc::DBR_UMEM_VALID), 1u64, Refusal::NoUmem)
         .refuses(field(qpc::DBR_ADDR), 4u64, Refusal::Record)
-        .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::InputLength)
+        .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::QpPages)
         // CQs that do not exist are not missed.
         .foreign(field(qpc::CQN_SND), foreign_cq)
 }
@@ -211,8 +213,8 @@ fn create_initiator(rig: &mut Rig) -> Case {
     on_pages(sends(rig, case))
         .refuses(field(qpc::RQ_TYPE), 0u64, Refusal::QpReceiveType)
         .refuses(field(qpc::CS_RES), 2u64, Refusal::QpScatter)
-        .refuses(field(qpc::LOG_SQ_SIZE), 7u64, Refusal::InputLength)
-        .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::InputLength)
+        .refuses(field(qpc::LOG_SQ_SIZE), 7u64, Refusal::QpPages)
+        .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::QpPages)
 }
 
 /// The queue pair of general services: the driver has one.
@@ -359,7 +361,11 @@ fn while_sending(rig: &mut Rig, opcode: u16, from: State) -> Case {
     let short = opcode == opcode::RTS2RTS_QP;
     let case = if short {
         // The extension of the context asks for a longer command.
-        case.refuses(rts2rts_qp_ext_in::QPC_EXT, 1u64, Refusal::InputLength)
+        case.refuses(rts2rts_qp_ext_in::QPC_EXT, 1u64, Refusal::InputLength).refuses(
+            MASK,
+            PRIMARY_PATH,
+            Refusal::QpPrimaryPath,
+        )
     } else {
         case
     };

@@ -14,7 +14,7 @@ use super::{Case, Command, NOBODY, Rig, Row};
 pub const ROWS: &[Row] = &[
     Row::drivers(|_| Case::drivers(Command::new(opcode::CREATE_UCTX, 0x40), Refusal::UserFromUser)),
     Row::drivers(destroy_uctx),
-    Row::new(|_| Case::anyones(Command::new(opcode::ALLOC_UAR, 0x10))),
+    Row::new(alloc_uar),
     Row::new(dealloc_uar),
     Row::new(|_| Case::anyones(Command::new(opcode::ALLOC_PD, 0x10))),
     Row::new(dealloc_pd),
@@ -42,6 +42,11 @@ fn destroy_uctx(rig: &mut Rig) -> Case {
 
 fn alloc_q_counter(_: &mut Rig) -> Case {
     Case::anyones(Command::new(opcode::ALLOC_Q_COUNTER, 0x10))
+        .after(|rig, alloc| while rig.run(alloc).is_ok() {}, Refusal::Exhausted)
+}
+
+fn alloc_uar(_: &mut Rig) -> Case {
+    Case::anyones(Command::new(opcode::ALLOC_UAR, 0x10))
         .after(|rig, alloc| while rig.run(alloc).is_ok() {}, Refusal::Exhausted)
 }
 
@@ -77,13 +82,20 @@ fn dealloc_pd(rig: &mut Rig) -> Case {
     let (own, cq) = (rig.pd, rig.cq());
     rig.pd = rig.number(&Command::new(codes.0, 0x10), alloc_pd_out::PD);
     let busy = rig.pd;
-    let mut holders = [rig.create_mkey(), rig.create_qp(cq, cq), rig.create_rmp()]
-        .map(|c| rig.holder(&c))
-        .to_vec();
+    let mut holders =
+        [rig.create_qp(cq, cq), rig.create_rmp()].map(|create| rig.holder(&create)).to_vec();
     let psv = psv(rig);
     holders.push(Command::new(opcode::DESTROY_PSV, 0x10).set(destroy_psv_in::PSVN, psv));
+    rig.pd = rig.number(&Command::new(codes.0, 0x10), alloc_pd_out::PD);
+    let (with_key, key) = (rig.pd, rig.create_mkey());
+    let key = rig.holder(&key);
     rig.pd = own;
-    case.held(dealloc_pd_in::PD, busy, Refusal::PdBusy, holders)
+    case.held(dealloc_pd_in::PD, busy, Refusal::PdBusy, holders).held(
+        dealloc_pd_in::PD,
+        with_key,
+        Refusal::PdKeys,
+        [key],
+    )
 }
 
 fn dealloc_xrcd(rig: &mut Rig) -> Case {

@@ -4,8 +4,8 @@ use mlx5_sys::ifc::{
     Field, alloc_flow_counter_in, alloc_flow_counter_out, create_flow_group_in,
     create_flow_group_out, create_flow_table_in, create_flow_table_out, dealloc_flow_counter_in,
     delete_fte_in, dest_format_struct, destroy_flow_group_in, destroy_flow_table_in, flow_context,
-    flow_counter_list, flow_table_context, fte_match_param, modify_flow_table_in, opcode,
-    query_flow_counter_in, set_flow_table_root_in, set_fte_in,
+    flow_counter_list, flow_table_context, fte_match_param, fte_match_set_lyr_2_4,
+    modify_flow_table_in, opcode, query_flow_counter_in, set_flow_table_root_in, set_fte_in,
 };
 
 use super::super::{OP_MOD, Refusal};
@@ -47,12 +47,26 @@ fn table(rig: &mut Rig) -> u32 {
     table_of(rig, 3)
 }
 
-/// The group of a table's first two entries.
+/// The group of a table's first two entries, which match all outer headers.
 fn group_command(table: u32) -> Command {
-    Command::new(opcode::CREATE_FLOW_GROUP, 0x400)
+    let group = Command::new(opcode::CREATE_FLOW_GROUP, 0x400)
         .set(create_flow_group_in::TABLE_ID, table)
         .set(create_flow_group_in::END_FLOW_INDEX, 1u64)
-        .set(create_flow_group_in::MATCH_CRITERIA_ENABLE, 1u64)
+        .set(create_flow_group_in::MATCH_CRITERIA_ENABLE, 1u64);
+    words(create_flow_group_in::MATCH_CRITERIA, fte_match_param::OUTER_HEADERS)
+        .fold(group, |group, word| group.set(word, u64::MAX))
+}
+
+/// The parts, of eight bytes, of some headers in criteria or a value.
+fn words(outer: Field, headers: Field) -> impl Iterator<Item = Field> {
+    let start = outer.bytes().start;
+    headers.bytes().step_by(8).map(move |at| Field::new(start + at, 31, 64))
+}
+
+/// The parts, of eight bytes, of what is no outer header in criteria or a value.
+fn behind_outer(all: Field) -> impl Iterator<Item = Field> {
+    let start = all.bytes().start + fte_match_param::OUTER_HEADERS.bytes().end;
+    (start..all.bytes().end).step_by(8).map(|at| Field::new(at, 31, 64))
 }
 
 fn group(rig: &mut Rig, table: u32) -> u32 {
@@ -191,16 +205,23 @@ fn create_group(rig: &mut Rig) -> Case {
     let own = table(rig);
     let other = group_command(own).set(g::START_FLOW_INDEX, 2u64).set(g::END_FLOW_INDEX, 2u64);
     rig.run(&other).expect("another group");
-    let end = fte_match_param::OUTER_HEADERS.bytes().end;
-    let behind = g::MATCH_CRITERIA.bytes().start + end;
+    let nothing = words(g::MATCH_CRITERIA, fte_match_param::OUTER_HEADERS)
+        .fold(group_command(own), |group, word| group.set(word, 0u64));
+    let inner: Vec<Field> = words(g::MATCH_CRITERIA, fte_match_param::INNER_HEADERS).collect();
     let case = on_table(rig, group_command(own), g::TABLE_TYPE, g::TABLE_ID, own)
         .refuses(g::START_FLOW_INDEX, 2u64, Refusal::FlowRange)
         .refuses(g::END_FLOW_INDEX, 2u64, Refusal::FlowRange)
         .refuses(g::END_FLOW_INDEX, 4u64, Refusal::FlowRange)
         .refuses(g::MATCH_CRITERIA_ENABLE, 2u64, Refusal::FlowCriteria)
-        .refuses(g::MATCH_CRITERIA_ENABLE, 3u64, Refusal::FlowCriteria);
-    (behind..g::MATCH_CRITERIA.bytes().end).step_by(8).fold(case, |case, at| {
-        case.refuses(Field::new(at, 31, 64), 1u64 << 63, Refusal::FlowCriteria)
+        .refuses(g::MATCH_CRITERIA_ENABLE, 3u64, Refusal::FlowCriteria)
+        .refuses(g::MATCH_CRITERIA_ENABLE, 0u64, Refusal::FlowOuterUnset)
+        // The one field that is always matched here.
+        .kind(ethertype(g::MATCH_CRITERIA))
+        .otherwise(nothing, Refusal::FlowCriteriaEmpty);
+    behind_outer(g::MATCH_CRITERIA).fold(case, |case, word| {
+        let is_inner = inner.iter().any(|field| field.bytes() == word.bytes());
+        let refusal = if is_inner { Refusal::FlowInnerUnset } else { Refusal::FlowCriteria };
+        case.refuses(word, 1u64 << 63, refusal)
     })
 }
 
@@ -220,6 +241,12 @@ fn destroy_group(rig: &mut Rig) -> Case {
         .twice(Refusal::NoFlowGroup)
 }
 
+/// Adds the refusals of a value in what the group does not match.
+fn matches_outer(case: Case) -> Case {
+    behind_outer(entry(flow_context::MATCH_VALUE))
+        .fold(case, |case, word| case.refuses(word, 1u64, Refusal::FlowValue))
+}
+
 /// Creates a case with the refusals common to all entries that are set.
 fn entry_case(rig: &mut Rig, command: Command, table: u32) -> Case {
     let foreign = rig.foreign(tir);
@@ -230,10 +257,11 @@ fn entry_case(rig: &mut Rig, command: Command, table: u32) -> Case {
         .set(list(dest_format_struct::DESTINATION_ID), lower);
     let to_none = to_table.clone().set(list(dest_format_struct::DESTINATION_ID), 0xffu64);
     let to_itself = to_table.clone().set(list(dest_format_struct::DESTINATION_ID), table);
-    on_table(rig, command, set_fte_in::TABLE_TYPE, set_fte_in::TABLE_ID, table)
+    matches_outer(on_table(rig, command, set_fte_in::TABLE_TYPE, set_fte_in::TABLE_ID, table))
         .refuses(OP_MOD, 2u64, Refusal::OpModifier)
         .refuses(entry(flow_context::GROUP_ID), 9u64, Refusal::NoFlowGroup)
         .refuses(entry(flow_context::ACTION), 1u64, Refusal::FlowAction)
+        .refuses(entry(flow_context::DESTINATION_LIST_SIZE), 0u64, Refusal::FlowDestinations)
         .refuses(entry(flow_context::DESTINATION_LIST_SIZE), 2u64, Refusal::InputLength)
         .refuses(entry(flow_context::DESTINATION_LIST_SIZE), 257u64, Refusal::FlowDestinations)
         .refuses(set_fte_in::FLOW_INDEX, 2u64, Refusal::FlowRange)
@@ -245,14 +273,21 @@ fn entry_case(rig: &mut Rig, command: Command, table: u32) -> Case {
         .otherwise(to_itself, Refusal::FlowTableLevel)
 }
 
+/// A field of outer headers in criteria or a value.
+fn ethertype(all: Field) -> Field {
+    fte_match_set_lyr_2_4::ETHERTYPE.within(fte_match_param::OUTER_HEADERS.within(all))
+}
+
 fn set_entry(rig: &mut Rig) -> Case {
     let (table, tir) = (table(rig), tir(rig));
     let group = group(rig, table);
+    let value = entry(flow_context::MATCH_VALUE);
     // The group's second entry is taken.
-    let second = entry_command(table, group, tir).set(set_fte_in::FLOW_INDEX, 1u64);
-    rig.run(&second).expect("an entry");
+    let other = entry_command(table, group, tir).set(ethertype(value), 0x800u64);
+    rig.run(&other.clone().set(set_fte_in::FLOW_INDEX, 1u64)).expect("an entry");
     let command = entry_command(table, group, tir);
     entry_case(rig, command, table)
+        .otherwise(other, Refusal::FlowTwice)
         .refuses(set_fte_in::FLOW_INDEX, 1u64, Refusal::FlowRange)
         .refuses(OP_MOD, 1u64, Refusal::FlowRange)
         .twice(Refusal::FlowRange)
@@ -296,7 +331,7 @@ fn count_entry(rig: &mut Rig) -> Case {
     let (table, counter, foreign) = (table(rig), flow_counter(rig), rig.foreign(flow_counter));
     let group = group(rig, table);
     let command = counted_command(table, group, counter);
-    on_table(rig, command, set_fte_in::TABLE_TYPE, set_fte_in::TABLE_ID, table)
+    matches_outer(on_table(rig, command, set_fte_in::TABLE_TYPE, set_fte_in::TABLE_ID, table))
         .refuses(OP_MOD, 2u64, Refusal::OpModifier)
         .refuses(OP_MOD, 1u64, Refusal::FlowRange)
         .refuses(entry(flow_context::GROUP_ID), 9u64, Refusal::NoFlowGroup)

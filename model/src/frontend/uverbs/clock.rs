@@ -18,7 +18,7 @@ use super::function::Function;
 use super::lock;
 use super::trap::{self, PAGE};
 use super::uar::Page;
-use crate::card::Card;
+use crate::card::{Card, Profile};
 use crate::private::system;
 
 /// Returns whether the register can be read: its loads have to be noticed.
@@ -37,8 +37,9 @@ const CLOCK_INFO: u64 = 7;
 /// How often the page is written anew, where the card is used.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// A count is a nanosecond; the page says it as a multiple of `1 / 2^SHIFT`.
-const SHIFT: u32 = 8;
+/// A count is `mult` times `1 / 2^SHIFT` nanoseconds. As Linux has it (`MLX5_CYCLES_SHIFT`, in versions
+/// before 6.7): the products of counts within an hour fit 64 bits, and 6.4 ns are exact to 10^-7.
+const SHIFT: u32 = 23;
 
 /// `struct mlx5_ib_clock_info`
 #[repr(C)]
@@ -95,7 +96,7 @@ pub(super) struct Clock {
 }
 
 impl Info {
-    fn new() -> Result<Self> {
+    fn new(profile: Profile) -> Result<Self> {
         // SAFETY: the call reads the name, a C string. The kernel chooses where the new mapping is, of a
         // page that the file has.
         let (file, at) = unsafe {
@@ -113,7 +114,8 @@ impl Info {
         // SAFETY: a page of zeros, a value of the structure, which is never unmapped. All that is written
         // afterwards are atomics. Programs map it for reading.
         let info = unsafe { &*at.cast::<ClockInfo>() };
-        info.mult.store(1 << SHIFT, Ordering::Relaxed);
+        let mult = (1_000_000u64 << SHIFT) / u64::from(profile.clock_khz());
+        info.mult.store(mult as u32, Ordering::Relaxed);
         info.shift.store(SHIFT, Ordering::Relaxed);
         info.mask.store(i64::MAX as u64, Ordering::Relaxed);
         info.overflow_period.store(INTERVAL.as_nanos() as u64, Ordering::Relaxed);
@@ -121,12 +123,13 @@ impl Info {
     }
 
     /// Writes both clocks, as they are at one time.
-    fn write(&self, clock: &crate::clock::Clock) {
+    fn write(&self, card: &Card) {
         let day = || {
             let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             day.as_nanos() as u64
         };
-        let (cycles, day) = at_one_time(|| clock.now(), day);
+        let (now, day) = at_one_time(|| card.clock.now(), day);
+        let cycles = card.identity.profile.ticks(now);
         let (info, sign) = (self.info, self.info.sign.load(Ordering::Relaxed));
         info.sign.store(sign | 1, Ordering::Relaxed);
         // What follows is seen after that.
@@ -143,8 +146,8 @@ impl Clock {
         if let Some(info) = self.info.get() {
             return Ok(info);
         }
-        let info = Info::new()?;
-        function.enter(|card| info.write(&card.clock));
+        let info = Info::new(function.enter(|card| card.identity.profile))?;
+        function.enter(|card| info.write(card));
         Ok(self.info.get_or_init(|| info))
     }
 
@@ -155,7 +158,7 @@ impl Clock {
         // A thread that has entered a card is alone in it.
         let mut written = lock(&info.written);
         if written.elapsed() >= INTERVAL {
-            info.write(&card.clock);
+            info.write(card);
             *written = Instant::now();
         }
     }

@@ -22,7 +22,7 @@ use super::ioctl::Attributes;
 use super::running::Running;
 use super::trap::{self, PAGE};
 use super::{clock, dm, lock, mappings, poll};
-use crate::card::Card;
+use crate::card::{Card, Profile};
 use crate::engine::{Engine, Shield, Stores};
 use crate::private::system;
 
@@ -53,7 +53,7 @@ pub(super) struct Page {
     clock: Arc<Clock>,
     /// Time at which the card's clock was zero, on its page. `None` where a record is kept of its
     /// readings.
-    time: Option<Instant>,
+    time: Option<(Instant, Profile)>,
 }
 
 impl Page {
@@ -70,7 +70,7 @@ impl Page {
     /// Creates the page of a device's clock. Only the program maps it.
     pub fn of_clock(function: usize, engine: &Arc<Engine>, clock: &Arc<Clock>) -> Self {
         let time = engine.enter(function, |card| match card.clock {
-            crate::clock::Clock::Real(start) => Some(start),
+            crate::clock::Clock::Real(start) => Some((start, card.identity.profile)),
             _ => None,
         });
         Self {
@@ -92,7 +92,7 @@ impl Page {
     /// `None` if the device is busy and the load must be repeated.
     pub fn load(&self, offset: usize, length: usize) -> Option<u64> {
         let now = match self.time {
-            Some(start) => start.elapsed().as_nanos() as u64,
+            Some((start, profile)) => profile.ticks(start.elapsed().as_nanos() as u64),
             None => self.engine.enter_from_fault(self.function, |card| card.read_clock())?,
         };
         let now = now.to_be_bytes();

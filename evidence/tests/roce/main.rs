@@ -1,0 +1,22 @@
+//! The model on RoCE against facts and tables.
+
+mod profiles;
+mod responder;
+#[path = "../../../tests/rig/mod.rs"]
+mod rig;
+
+use std::sync::LazyLock;
+
+use mlx5_model as _;
+
+/// Chooses RoCE. Every test calls it first.
+fn roce() {
+    static ROCE: LazyLock<()> = LazyLock::new(|| {
+        // SAFETY: every test comes through here before it calls anything that reads the environment.
+        unsafe {
+            std::env::set_var("MLX5_MODEL", "always");
+            std::env::set_var("MLX5_MODEL_LINK", "roce");
+        }
+    });
+    LazyLock::force(&ROCE);
+}
