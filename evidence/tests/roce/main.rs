@@ -1,5 +1,6 @@
 //! The model on RoCE against facts and tables.
 
+mod keys;
 mod profiles;
 mod responder;
 #[path = "../../../tests/rig/mod.rs"]

@@ -6,6 +6,7 @@
 
 mod boundary;
 mod port;
+mod reaction;
 mod registers;
 mod reset;
 mod traffic;
@@ -25,6 +26,7 @@ use crate::wire::{Direction, Frame, Header, Way, ethernet};
 pub(crate) use boundary::Tapping;
 pub use port::Port;
 pub(crate) use port::{Aftermath, TURN};
+pub(crate) use reaction::{Destination, Reaction, parameter};
 pub(crate) use registers::{BlueflameCopy, Registers};
 pub use traffic::{CongestionCounts, Count, Counts, Sort, Traffic};
 
@@ -56,6 +58,8 @@ pub struct Card {
     pub traffic: Traffic,
     /// Counters of congestion.
     pub congestion: CongestionCounts,
+    /// The port's reaction to congestion.
+    pub(crate) reaction: Reaction,
     /// State of the port: see [`Card::set_port`].
     pub port_state: PortState,
     /// Whether the cable is plugged in.
@@ -106,6 +110,7 @@ impl Card {
             port: Port::default(),
             traffic: Traffic::default(),
             congestion: CongestionCounts::default(),
+            reaction: Reaction::default(),
             port_state,
             plugged: port_state != PortState::Polling,
             configured: port_state.is_configured(),

@@ -7,8 +7,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{Refusal, get};
-use crate::card::{Card, CongestionCounts, Link};
-use crate::transport::Settings;
+use crate::card::{Card, CongestionCounts, Link, parameter as p};
 
 /// The sides of a connection (`cong.c` of Linux, `MLX5_IB_RROCE_ECN_*`): the one that is told of
 /// congestion and slows down, and the one that tells.
@@ -45,18 +44,26 @@ pub fn query_status(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<
 pub fn query_parameters(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let side = side(card, get(input, query_cong_params_in::CONG_PROTOCOL))?;
     let parameters = &mut output[query_cong_params_out::CONGESTION_PARAMETERS.bytes()];
-    let settings = Settings::of_model();
     let values = match side {
         Side::Notifying => vec![
-            (notifying::MIN_TIME_BETWEEN_CNPS, settings.interval),
-            (notifying::CNP_DSCP, settings.dscp),
+            (notifying::MIN_TIME_BETWEEN_CNPS, p::MIN_TIME_BETWEEN_CNPS),
+            (notifying::CNP_DSCP, p::CNP_DSCP),
+            (notifying::CNP_802P_PRIO, p::CNP_802P_PRIO),
         ],
         Side::Reacting => vec![
-            (reacting::RPG_TIME_RESET, settings.period),
-            (reacting::RPG_THRESHOLD, settings.recovery),
-            (reacting::RPG_MAX_RATE, settings.full),
-            (reacting::RPG_AI_RATE, settings.step),
-            (reacting::RPG_MIN_RATE, settings.least),
+            (reacting::CLAMP_TGT_RATE_AFTER_TIME_INC, p::CLAMP_TGT_RATE_AFTER_TIME_INC),
+            (reacting::RPG_TIME_RESET, p::RPG_TIME_RESET),
+            (reacting::RPG_BYTE_RESET, p::RPG_BYTE_RESET),
+            (reacting::RPG_THRESHOLD, p::RPG_THRESHOLD),
+            (reacting::RPG_AI_RATE, p::RPG_AI_RATE),
+            (reacting::RPG_HAI_RATE, p::RPG_HAI_RATE),
+            (reacting::RPG_GD, p::RPG_GD),
+            (reacting::RPG_MIN_DEC_FAC, p::RPG_MIN_DEC_FAC),
+            (reacting::RPG_MIN_RATE, p::RPG_MIN_RATE),
+            (reacting::DCE_TCP_G, p::DCE_TCP_G),
+            (reacting::DCE_TCP_RTT, p::DCE_TCP_RTT),
+            (reacting::RATE_REDUCE_MONITOR_PERIOD, p::RATE_REDUCE_MONITOR_PERIOD),
+            (reacting::INITIAL_ALPHA_VALUE, p::INITIAL_ALPHA_VALUE),
         ],
     };
     for (field, value) in values {

@@ -28,7 +28,6 @@ use std::fmt;
 
 use mlx5_sys::ifc::{qpc, query_q_counter_out};
 
-pub use congestion::Settings;
 pub(crate) use faults::Unanswered;
 pub use parameters::Parameters;
 pub use psn::Psn;

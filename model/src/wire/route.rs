@@ -100,6 +100,14 @@ impl Route {
         }
     }
 
+    /// Returns the destination as a key: its GID on Ethernet, its LID on InfiniBand.
+    pub fn destination(&self) -> [u8; 16] {
+        match self {
+            Self::InfiniBand { destination, .. } => u128::from(*destination).to_be_bytes(),
+            Self::Ethernet { global, .. } => global.destination,
+        }
+    }
+
     /// The way back.
     pub fn reverse(&self) -> Self {
         let turn = |global: Global| Global {

@@ -1,3 +1,4 @@
+use mlx5_evidence::{Comparison, Table};
 use mlx5_sys::ifc::opcode;
 
 use super::super::test::{Command, Rig};
@@ -16,17 +17,33 @@ fn a_port_of_ethernet_tells_how_it_answers_congestion() {
         let reply = rig.run(&parameters).unwrap();
         reply[query_cong_params_out::CONGESTION_PARAMETERS.bytes()].to_vec()
     };
-    let shown = ask(2);
-    assert_eq!(notifying::MIN_TIME_BETWEEN_CNPS.get(&shown), 50);
-    assert_eq!(notifying::CNP_DSCP.get(&shown), 48);
-    let shown = ask(1);
-    for (field, value) in [
-        (reacting::RPG_TIME_RESET, 55),
-        (reacting::RPG_THRESHOLD, 5),
-        (reacting::RPG_MAX_RATE, 100_000),
-        (reacting::RPG_AI_RATE, 40),
-        (reacting::RPG_MIN_RATE, 10),
-    ] {
-        assert_eq!(field.get(&shown), value, "{field:?}");
+    let sides = [ask(1), ask(2)];
+    // The reaction point's fields, then the notification point's, by the names of the layouts.
+    let layouts = [&reacting::LAYOUT, &notifying::LAYOUT];
+    let columns = ["parameter", "devices", "model"];
+    let mut comparison = Comparison::new("congestion-defaults", &columns);
+    for row in Table::read("congestion-defaults").rows() {
+        let name = row.first();
+        // Three generations of one parameter, of which the model has the newest.
+        let (name, older) = match name.strip_prefix("min_time_between_cnps_us_") {
+            Some(generation) => ("min_time_between_cnps", generation != "new"),
+            None => {
+                (name.strip_suffix("_us").or(name.strip_suffix("_mbps")).unwrap_or(name), false)
+            }
+        };
+        let name = match name {
+            "initial_alpha" => "INITIAL_ALPHA_VALUE".to_owned(),
+            name => name.to_uppercase(),
+        };
+        let found = layouts.iter().zip(&sides).find_map(|(layout, side)| {
+            let member =
+                layout.members.iter().find(|member| member.field.name() == Some(&*name))?;
+            Some(member.field.get(side))
+        });
+        let here = found.unwrap_or_else(|| panic!("{name}"));
+        let device: u64 = row.number("device_default").expect("a number");
+        assert!(older || here == device, "{name}: {here}, {device} on devices");
+        comparison.row(&[&row.first(), &device, &here]);
     }
+    comparison.write();
 }

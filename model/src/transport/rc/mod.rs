@@ -98,7 +98,8 @@ impl Rc {
             for rendezvous in self.responder.fetches.drain(..) {
                 self.requester.fetch_message(&own, &rendezvous);
             }
-            if !self.may_request(card, &mut budget) {
+            let toward = self.requester.toward(&own);
+            if !self.may_request(card, &toward, &mut budget) {
                 return budget == 0;
             }
             let fetch = state == Some(State::Rts);
@@ -107,14 +108,14 @@ impl Rc {
                 self.fail_requester(card, qp, syndrome);
                 return false;
             }
-            self.notes.congestion.pay(card, before);
+            self.notes.congestion.pay(card, &toward, before);
         }
         budget == 0
     }
 
     /// Returns whether congestion leaves room for a request. If not, the timer wakes the queue pair.
-    fn may_request(&mut self, card: &Card, budget: &mut usize) -> bool {
-        self.paced_until = self.notes.congestion.wait(card);
+    fn may_request(&mut self, card: &mut Card, own: &Parameters, budget: &mut usize) -> bool {
+        self.paced_until = self.notes.congestion.wait(card, own);
         if self.notes.congestion.is_limited() {
             *budget = (*budget).min(1);
         }

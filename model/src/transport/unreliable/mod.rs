@@ -132,13 +132,13 @@ impl Transport for Unreliable {
         if !self.sender.started || !sends {
             return;
         }
-        if let Some(until) = self.notes.congestion.wait(card) {
+        if let Some(until) = self.notes.congestion.wait(card, &own) {
             return card.port.set_timer(qp, until);
         }
         let most = if self.notes.congestion.is_limited() { 1 } else { QUANTUM };
         let before = card.outbox.len();
         let progress = self.sender.pump(card, &own, most);
-        self.notes.congestion.pay(card, before);
+        self.notes.congestion.pay(card, &own, before);
         match progress {
             Ok(Progress::Idle) => {}
             Ok(Progress::More) => self.wake(card, qp),
