@@ -107,10 +107,43 @@ impl ExplainedCode {
     /// Explains the hardware syndrome of an error CQE, and its type.
     #[must_use]
     pub fn hardware_syndrome(kind: u64, code: u64) -> ExplainedCode {
-        Self::unknown(
-            format!("hardware syndrome {kind}/{code:#04x}"),
-            "Which check of the hardware failed the request; UCX prints it as hw_synd, in decimal.",
-        )
+        let name = format!("hardware syndrome {kind}/{code:#04x}");
+        let numbers = u8::try_from(kind).ok().zip(u8::try_from(code).ok());
+        match numbers.and_then(|(kind, code)| super::vendor::hardware(kind, code)) {
+            Some(entry) => ExplainedCode {
+                knowledge: Knowledge::Met,
+                source: Some(entry.source),
+                ..Self::unknown(name, format!("Met {}.", entry.what))
+            },
+            None => Self::unknown(
+                name,
+                "Which check of the hardware failed the request; UCX prints it as hw_synd, in decimal.",
+            ),
+        }
+    }
+
+    /// Explains the numbers of a queue pair that failed without a CQE, as Linux prints them: vendor
+    /// syndrome, type of the hardware syndrome, hardware syndrome.
+    #[must_use]
+    pub fn queue_numbers(numbers: [u8; 3]) -> ExplainedCode {
+        let [vendor, kind, hardware] = numbers;
+        let name = format!("QP error ({vendor:#x} {kind:#x} {hardware:#x})");
+        match super::vendor::queue(numbers) {
+            Some(entry) => {
+                let cause = LikelyCause { cause: entry.what, cure: entry.cure, source: None };
+                ExplainedCode {
+                    knowledge: Knowledge::Met,
+                    source: Some(entry.source),
+                    causes: vec![cause],
+                    ..Self::unknown(name, sentence(&format!("met where {}", entry.what)))
+                }
+            }
+            None => Self::unknown(
+                name,
+                "Which check failed the queue pair: vendor syndrome, type of the hardware syndrome, hardware \
+                 syndrome. Nothing public was found about these three numbers together.",
+            ),
+        }
     }
 
     /// Explains the status of a command's reply (`MLX5_CMD_STAT_*`).
@@ -166,8 +199,11 @@ impl ExplainedCode {
 }
 
 impl ExplainedCode {
-    /// Returns every known code with this number: statuses, syndromes of CQEs, vendor syndromes,
-    /// statuses and syndromes of commands, and health syndromes. Empty if none is known.
+    /// Returns every known code with this number: statuses, syndromes of CQEs, vendor syndromes of CQEs
+    /// and queue pairs, statuses and syndromes of commands, and health syndromes. Empty if none is
+    /// known.
+    ///
+    /// Hardware syndromes are left out: alone, without a vendor syndrome, no program prints one.
     #[must_use]
     pub fn of_number(number: u64) -> Vec<ExplainedCode> {
         use super::{command, health, status, vendor};
@@ -184,6 +220,8 @@ impl ExplainedCode {
             let code = Self::vendor_syndrome(Some(entry.status), number);
             ExplainedCode { code: format!("{} with {}", code.code, entry.status), ..code }
         }));
+        let queues = vendor::QUEUE_CODES.iter().filter(|entry| Some(entry.numbers[0]) == byte);
+        codes.extend(queues.map(|entry| Self::queue_numbers(entry.numbers)));
         if byte.and_then(command::explain).is_some() && number != 0 {
             let code = Self::command_status(number);
             codes.push(ExplainedCode { code: format!("command {}", code.code), ..code });
@@ -270,15 +308,47 @@ mod tests {
         assert_eq!(codes(12), ["status 12", "health syndrome 0xc"]);
         assert_eq!(codes(0x15), ["syndrome 0x15"]);
         assert_eq!(codes(0x81), ["vendor code 0x81 with IBV_WC_RETRY_EXC_ERR"]);
+        assert_eq!(codes(0x3b), ["QP error (0x3b 0x0 0x9d)"]);
         assert_eq!(codes(0x4bb88f), ["command syndrome 0x4bb88f"]);
         assert!(codes(u64::MAX).is_empty());
+    }
+
+    #[test]
+    fn hardware_syndromes_and_failed_queue_pairs_are_explained() {
+        let bounds = ExplainedCode::hardware_syndrome(0, 157);
+        assert_eq!(bounds.code, "hardware syndrome 0/0x9d");
+        assert_eq!(bounds.meaning, "Met where the access goes past the end of the region.");
+        let header = ExplainedCode::hardware_syndrome(1, 0x60);
+        assert!(header.meaning.contains("layer 2 headers") && header.source.is_some());
+        let gone = ExplainedCode::queue_numbers([0x3a, 0, 0x93]);
+        assert_eq!(gone.code, "QP error (0x3a 0x0 0x93)");
+        assert!(gone.meaning.contains("a memory key that is gone"), "{}", gone.meaning);
+        let overrun = ExplainedCode::queue_numbers([0x41, 0, 0]);
+        assert!(overrun.meaning.contains("overran") && !overrun.causes.is_empty());
+        for (status, code) in [
+            (Status::LocalProtection, 0x33),
+            (Status::RnrRetriesExceeded, 0x87),
+            (Status::Flushed, 0xf5),
+        ] {
+            let met = ExplainedCode::vendor_syndrome(Some(status), code);
+            assert_eq!(met.knowledge, Knowledge::Met, "{met:?}");
+            assert!(met.meaning.starts_with("Met on "), "{met:?}");
+        }
+        // A WQE that the HCA refused, under either of two statuses.
+        for status in [Status::LocalLength, Status::LocalQpOperation] {
+            let refused = ExplainedCode::vendor_syndrome(Some(status), 0x68);
+            assert!(refused.knowledge <= Knowledge::Met && refused.source.is_some(), "{refused:?}");
+        }
     }
 
     #[test]
     fn codes_without_a_public_meaning_are_unknown() {
         for code in [
             ExplainedCode::syndrome(0x77),
-            ExplainedCode::hardware_syndrome(0, 157),
+            ExplainedCode::hardware_syndrome(0, 0x77),
+            ExplainedCode::hardware_syndrome(1, 157),
+            ExplainedCode::hardware_syndrome(0, 1 << 40),
+            ExplainedCode::queue_numbers([0x3a, 0, 0x9d]),
             ExplainedCode::command_status(u64::MAX),
             ExplainedCode::command_status(0x99),
             ExplainedCode::command_syndrome(1 << 40),

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`status`] | syndromes of error CQEs, as [`Status`] | InfiniBand specification, `ibv_poll_cq(3)` |
 //! | [`causes`] | causes of statuses, ranked by the facts of a record, and what to check first | public threads |
-//! | [`vendor`] | vendor syndromes of error CQEs | public threads and commits |
+//! | [`vendor`] | vendor and hardware syndromes of error CQEs and failed queue pairs | public threads and commits |
 //! | [`command`] | statuses and syndromes of firmware commands | Linux, public threads and commits |
 //! | [`health`] | syndromes of the health buffer | Linux |
 //! | [`event`] | lines of Linux's driver about power, modules, links and resets | Linux |

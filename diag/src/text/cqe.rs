@@ -235,6 +235,9 @@ mod tests {
         assert_eq!((entry.status, entry.vendor_syndrome), (Status::LocalProtection, 0x53));
         assert_eq!((entry.hardware_syndrome, entry.hardware_type), (157, 1));
         assert_eq!((entry.srqn_or_user_index, entry.signature), (0x13, 0xb0));
+        // Other drivers have seen the lower four bits set, with type 0.
+        bytes[53] = 0x01;
+        assert_eq!(Cqe(&bytes).error().unwrap().hardware_type, 0);
         bytes[63] = 0xe3;
         let entry = Cqe(&bytes).error().unwrap();
         assert_eq!((entry.queue, entry.operation(), entry.owner), (QueueKind::Receive, None, 1));

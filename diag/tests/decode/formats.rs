@@ -120,7 +120,15 @@ const LINES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "[Wed Jul 29 14:40:27 2026] mlx5_bond_0/1: QP 51291 error: local length error (0x8e 0x0 0x0)",
-        &[("status", "IBV_WC_LOC_LEN_ERR"), ("QP", "0xc85b")],
+        &[("status", "IBV_WC_LOC_LEN_ERR"), ("QP", "0xc85b"), ("vendor code", "0x8e")],
+    ),
+    (
+        "mlx5_0/1: QP 300 error: local protection error (0x3b 0x0 0x9d)",
+        &[("QP", "0x12c"), ("device", "mlx5_0/1"), ("hardware syndrome", "0/0x9d")],
+    ),
+    (
+        "[12.5] rocep2s0/1: QP 137 error: unrecognized status (0x41 0x0 0x0)",
+        &[("vendor code", "0x41"), ("message", "unrecognized status"), ("device", "rocep2s0/1")],
     ),
     (
         "[h:1:0]   ib_mlx5dv_md.c:718  UCX  ERROR mlx5dv_devx_umem_reg() zero umem failed: Cannot allocate memory",

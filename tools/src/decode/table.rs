@@ -16,6 +16,12 @@ pub(super) struct Table {
     statuses: Vec<ExplainedCode>,
     /// Vendor syndromes of CQEs, each with the status that it was seen with.
     vendor_codes: Vec<Beside>,
+    /// Hardware syndromes of CQEs.
+    #[serde(serialize_with = "json::codes")]
+    hardware_syndromes: Vec<ExplainedCode>,
+    /// Numbers of queue pairs that failed without a CQE.
+    #[serde(serialize_with = "json::codes")]
+    queue_numbers: Vec<ExplainedCode>,
     /// Statuses of commands.
     #[serde(serialize_with = "json::codes")]
     command_statuses: Vec<ExplainedCode>,
@@ -52,6 +58,14 @@ impl Table {
                     code: ExplainedCode::vendor_syndrome(Some(entry.status), entry.code.into()),
                 })
                 .collect(),
+            hardware_syndromes: vendor::HARDWARE_CODES
+                .iter()
+                .map(|entry| ExplainedCode::hardware_syndrome(entry.kind.into(), entry.code.into()))
+                .collect(),
+            queue_numbers: vendor::QUEUE_CODES
+                .iter()
+                .map(|entry| ExplainedCode::queue_numbers(entry.numbers))
+                .collect(),
             command_statuses: refusals
                 .map(|(_, code)| ExplainedCode::command_status((*code).into()))
                 .collect(),
@@ -73,7 +87,13 @@ impl fmt::Display for Table {
             writeln!(f, "   {status}")?;
             show::code(f, code)?;
         }
-        writeln!(f, "   Others, and hardware syndromes, are not publicly documented.")?;
+        writeln!(f, "   Others are not publicly documented.")?;
+        writeln!(f, "\nHardware syndromes of error CQEs, after their type")?;
+        self.hardware_syndromes.iter().try_for_each(|entry| show::code(f, entry))?;
+        writeln!(f, "   Others are not publicly documented.")?;
+        writeln!(f, "\nQueue pairs that failed without a CQE, as Linux prints them")?;
+        self.queue_numbers.iter().try_for_each(|entry| show::code(f, entry))?;
+        writeln!(f, "   Others are not publicly documented.")?;
         writeln!(f, "\nStatuses of firmware commands")?;
         self.command_statuses.iter().try_for_each(|entry| show::code(f, entry))?;
         writeln!(f, "\nSyndromes of firmware commands")?;

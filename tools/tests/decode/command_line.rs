@@ -229,6 +229,8 @@ fn the_table_has_every_code_with_its_source() {
     for entry in vendor
         .iter()
         .map(|entry| &entry["code"])
+        .chain(json["hardware_syndromes"].as_array().unwrap())
+        .chain(json["queue_numbers"].as_array().unwrap())
         .chain(json["command_syndromes"].as_array().unwrap())
     {
         assert!(entry["source"].as_str().unwrap().starts_with("https://"), "{entry}");
@@ -240,6 +242,7 @@ fn the_table_has_every_code_with_its_source() {
     }
     let text = run(&["decode", "--table"], 0).out;
     assert!(text.contains("MLX5_CMD_STAT_BAD_OUTP_LEN_ERR") && text.contains("HIGH_TEMP_ERR"));
+    assert!(text.contains("hardware syndrome 1/0x60") && text.contains("(0x41 0x0 0x0)"));
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod kernel_cqe;
 mod kernel_ethernet;
 mod kernel_event;
 mod kernel_health;
+mod kernel_qp;
 mod libmlx5;
 mod mpi;
 mod programs;
@@ -76,6 +77,7 @@ pub const FORMATS: &[Format] = &[
     kernel_cqe::FORMAT,
     kernel_command::FORMAT,
     kernel_health::FORMAT,
+    kernel_qp::FORMAT,
     kernel_event::FORMAT,
     dpdk::FORMAT,
     ucx::FORMAT,
