@@ -228,6 +228,7 @@ pub fn to_error(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
     let number = get(input, rst2init_qp_in::QPN);
     let qp = card.objects.queue_pair_mut(number).ok_or(Refusal::NoQp)?;
     owned(qp.uid, uid(input))?;
+    qp.sq.told_to_flush |= qp.state != State::Error;
     qp.state = State::Error;
     card.state_changed(number);
     Ok(())

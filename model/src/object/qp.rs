@@ -43,6 +43,8 @@ pub struct SendQueue {
     pub enabled: u16,
     /// The WQE that came with the last doorbell. It is executed if it is the next one.
     pub copied: Option<Box<CopiedWqe>>,
+    /// Whether the program itself moved the queue pair to Error, and no WQE was flushed since.
+    pub told_to_flush: bool,
 }
 
 /// A WQE of one block that was copied to a BlueFlame register in one store.
@@ -162,6 +164,7 @@ impl Qp {
         self.sq.copied = None;
         self.sq.rung = false;
         self.sq.enabled = 0;
+        self.sq.told_to_flush = false;
         self.rq.taken = 0;
         self.rq.producer = 0;
         if let Some(strides) = self.strides_mut() {

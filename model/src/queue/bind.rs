@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::mkc;
 
-use super::{Access, Domain, Entries, Syndrome, Umr};
+use super::{Access, Domain, Entries, Protection, Syndrome, Umr};
 use crate::card::Card;
 use crate::object::{Klm, Mkey, Objects, PageTable, Room, Share, Special, Translation};
 use crate::work::umr::{FIELDS, GEOMETRY, OF_DRIVER, UNIT};
@@ -99,7 +99,7 @@ impl Card {
         let mut bytes = vec![0; count * 16];
         self.read_key(domain, key, address, Access::LocalRead, &mut bytes).map_err(|denied| {
             tracing::debug!(?denied, "the entries of a UMR cannot be read");
-            Syndrome::LocalProtection
+            Syndrome::LocalProtection(Protection::Gather(denied))
         })?;
         Ok(Some(Klm::list(&bytes)))
     }

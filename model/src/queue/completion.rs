@@ -5,7 +5,7 @@ use mlx5_sys::ifc::qpc;
 use super::event::COUNTER;
 use super::{Completion, Opcode, Origin};
 use crate::card::Card;
-use crate::object::{CQE, Entry, Srq};
+use crate::object::{CQE, Entry, Service, Srq};
 
 /// CQE opcodes (`mlx5dv.h`, `MLX5_CQE_*`).
 mod opcode {
@@ -33,6 +33,7 @@ impl Card {
         }
         self.port.pace.completes(cqn);
         let peer = qp.get(qpc::REMOTE_QPN);
+        let is_ethernet = qp.service == Service::Ethernet;
         let room = self.inline_room(completion.qp, requester);
         self.count_error(completion);
 
@@ -69,10 +70,7 @@ impl Card {
                 let ticks = self.identity.profile.ticks(self.clock.now());
                 cqe[48..56].copy_from_slice(&ticks.to_be_bytes());
             }
-            Err(syndrome) => {
-                cqe[54] = syndrome.vendor_code();
-                cqe[55] = syndrome as u8;
-            }
+            Err(syndrome) => cqe[52..56].copy_from_slice(&syndrome.codes()),
         }
         // After the fields: a payload of format 1 takes the place of LID and source QP.
         let mut format = 0;
@@ -102,9 +100,16 @@ impl Card {
                 code = opcode::NO_PACKET;
             }
         }
-        let solicited = completion.solicited && completion.result.is_ok();
-        cqe[63] = code << 4 | format << 2 | u8::from(solicited) << 1;
-        self.post_cqe(cqn, &mut entry, solicited || completion.result.is_err());
+        let failed = completion.result.is_err();
+        let solicited = completion.solicited && !failed;
+        // Dumps of devices have the solicited bit in each error CQE but those of Ethernet receive
+        // queues (E028, E029, F031).
+        let marked = solicited || failed && (requester || !is_ethernet);
+        cqe[63] = code << 4 | format << 2 | u8::from(marked) << 1;
+        if failed {
+            cqe[62] = signature(cqe);
+        }
+        self.post_cqe(cqn, &mut entry, solicited || failed);
     }
 
     /// How many bytes of payload the queue's CQEs can carry themselves: 0, 32 or 64. A payload
@@ -126,6 +131,14 @@ impl Card {
             _ => 0,
         }
     }
+}
+
+/// Returns the signature byte of an error CQE.
+///
+/// How devices compute it is not known. It is no XOR of the other bytes, and never 0 in a dump (E032).
+fn signature(cqe: &[u8]) -> u8 {
+    let sum = cqe.iter().fold(0x55_u8, |sum, byte| sum.rotate_left(3).wrapping_add(*byte));
+    sum.max(1)
 }
 
 #[cfg(test)]

@@ -35,10 +35,10 @@ impl Card {
 
 fn of_requester(syndrome: Syndrome) -> Option<Field> {
     Some(match syndrome {
-        Syndrome::LocalLength => counter::REQ_LOCAL_LENGTH_ERROR,
+        Syndrome::LocalLength | Syndrome::HeaderNotInline => counter::REQ_LOCAL_LENGTH_ERROR,
         Syndrome::LocalQpOperation => counter::LOCAL_OPERATION_ERROR,
-        Syndrome::LocalProtection => counter::REQ_LOCAL_PROTECTION,
-        Syndrome::Flushed => counter::REQ_CQE_FLUSH_ERROR,
+        Syndrome::LocalProtection(_) => counter::REQ_LOCAL_PROTECTION,
+        Syndrome::Flushed(_) => counter::REQ_CQE_FLUSH_ERROR,
         Syndrome::MemoryWindowBind => counter::REQ_MW_BINDING,
         Syndrome::BadResponse => counter::REQ_BAD_RESPONSE,
         Syndrome::RemoteInvalidRequest => counter::REQ_REMOTE_INVALID_REQUEST,
@@ -55,8 +55,8 @@ fn of_responder(syndrome: Syndrome) -> Option<Field> {
     Some(match syndrome {
         Syndrome::LocalLength => counter::RESP_LOCAL_LENGTH_ERROR,
         Syndrome::LocalQpOperation => counter::RESP_LOCAL_QP_ERROR,
-        Syndrome::LocalProtection => counter::RESP_LOCAL_PROTECTION,
-        Syndrome::Flushed => counter::RESP_CQE_FLUSH_ERROR,
+        Syndrome::LocalProtection(_) => counter::RESP_LOCAL_PROTECTION,
+        Syndrome::Flushed(_) => counter::RESP_CQE_FLUSH_ERROR,
         _ => return None,
     })
 }

@@ -1,7 +1,7 @@
 //! WQEs that the device executes without a peer: DMA memcpy (MMO), and waiting for a CQ's
 //! completions.
 
-use super::{Data, Domain, Syndrome};
+use super::{Data, Denied, Domain, Protection, Syndrome};
 use crate::card::Card;
 
 impl Card {
@@ -16,20 +16,22 @@ impl Card {
     ) -> Result<u64, Syndrome> {
         /// Bytes at a time.
         const PIECE: u64 = 1 << 16;
-        let denied = |denied| {
-            tracing::debug!(?denied, "cannot copy");
-            Syndrome::LocalProtection
+        let refused = |protection| {
+            tracing::debug!(?protection, "cannot copy");
+            Syndrome::LocalProtection(protection)
         };
+        let unread = |denied: Denied| refused(Protection::Gather(denied));
+        let unwritten = |denied: Denied| refused(Protection::Scatter(denied));
         // What cards note there is theirs to know; that they may is checked.
         if done == 0 {
             let length = notes.len() as usize;
             let mut kept = vec![0; length];
-            self.gather(domain, std::slice::from_ref(notes), 0, &mut kept).map_err(denied)?;
-            self.scatter(domain, std::slice::from_ref(notes), 0, &kept).map_err(denied)?;
+            self.gather(domain, std::slice::from_ref(notes), 0, &mut kept).map_err(unread)?;
+            self.scatter(domain, std::slice::from_ref(notes), 0, &kept).map_err(unwritten)?;
         }
         let mut piece = vec![0; PIECE.min(from.len() - done) as usize];
-        self.gather(domain, std::slice::from_ref(from), done, &mut piece).map_err(denied)?;
-        self.scatter(domain, std::slice::from_ref(to), done, &piece).map_err(denied)?;
+        self.gather(domain, std::slice::from_ref(from), done, &mut piece).map_err(unread)?;
+        self.scatter(domain, std::slice::from_ref(to), done, &piece).map_err(unwritten)?;
         Ok(done + piece.len() as u64)
     }
 

@@ -36,9 +36,9 @@ pub(crate) use translate::{DUMP_FILL, INDIRECTION, NULL, RESERVED};
 pub use crate::object::{Compression, Layout, MiniFormat, Untold};
 pub use crate::work::{
     Access, Address, Atomic, Completion, Data, Denied, Domain, Entries, EthernetSegment, Extended,
-    Fence, Fetch, HEADER, LARGEST, Local, Masked, Met, Opcode, Origin, Part, QpEvent, ReceiveWqe,
-    Remote, Rendezvous, Seen, SendWqe, Signal, SrqEvent, Syndrome, TagEvent, TagRequest, Tagged,
-    Taken, TargetEvent, Umr, answered,
+    Fence, Fetch, Flush, HEADER, LARGEST, Local, Masked, Met, Opcode, Origin, Part, Protection,
+    QpEvent, ReceiveWqe, Remote, Rendezvous, Seen, SendWqe, Signal, SrqEvent, Syndrome, TagEvent,
+    TagRequest, Tagged, Taken, TargetEvent, Umr, answered,
 };
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::qpc;
 
-use super::{Fetch, Syndrome};
+use super::{Denied, Fetch, Protection, Syndrome};
 use crate::card::{Card, Feature, Tapping};
 use crate::memory::{Fault, Memory};
 use crate::object::{CopiedWqe, Qp, State};
@@ -11,6 +11,9 @@ use crate::work::decode::{self, Control, opcode};
 
 /// Bytes of a block (WQEBB).
 pub(super) const BLOCK: usize = 64;
+
+/// The syndrome of a WQE that cannot be read.
+const UNREADABLE: Syndrome = Syndrome::LocalProtection(Protection::Gather(Denied::Fault));
 
 impl Card {
     /// Takes the next send WQE of a queue pair and moves the fetch counter past it, also where the
@@ -56,7 +59,7 @@ impl Card {
             tracing::error!(qp = qp.number, %fault, "the send queue is not there");
             self.complaints.unmapped_queues += 1;
             qp.sq.fetched = index.wrapping_add(1);
-            return malformed(0, Syndrome::LocalProtection);
+            return malformed(0, UNREADABLE);
         }
         let control = Control::decode(&first);
         let (number, service) = (qp.number, qp.service);
@@ -88,7 +91,7 @@ impl Card {
         if let Err(fault) = read(copied.as_deref(), qp, &*self.memory, start, &mut bytes) {
             tracing::error!(qp = qp.number, %fault, "the send queue is not there");
             self.complaints.unmapped_queues += 1;
-            return malformed(control.opcode, Syndrome::LocalProtection);
+            return malformed(control.opcode, UNREADABLE);
         }
         observe(&self.tapping, &bytes);
         self.port.pace.fetched(number, index, bytes.len());

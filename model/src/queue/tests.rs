@@ -171,7 +171,7 @@ fn a_queue_runs_as_far_as_another_lets_it() {
     // A queue that no other queue steers cannot be let run.
     pair.post(3, 0x17, &[enable(9, master)]);
     let cqe = pair.cqe(0, 3);
-    assert_eq!((cqe[55], cqe[56], cqe[63]), (0x02, 0x17, 0xd0), "{cqe:02x?}");
+    assert_eq!((cqe[55], cqe[56], cqe[63]), (0x02, 0x17, 0xd2), "{cqe:02x?}");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_bad_remote_key_fails_both_sides() {
     let key = pair.key;
     pair.post(0, 0x08, &[remote(START, key ^ 1), pointer(8, key, START)]);
     let cqe = pair.cqe(0, 0);
-    assert_eq!((cqe[54], cqe[55], cqe[63]), (0x88, 0x13, 0xd0), "{cqe:02x?}");
+    assert_eq!((cqe[54], cqe[55], cqe[63]), (0x88, 0x13, 0xd2), "{cqe:02x?}");
     for qp in pair.qps {
         assert_eq!(pair.rig.card.objects.qps[&qp].state, crate::object::State::Error);
     }
@@ -191,7 +191,7 @@ fn a_malformed_request_fails_its_queue() {
     let mut pair = Pair::new();
     pair.post(0, 0x77, &[]);
     let cqe = pair.cqe(0, 0);
-    assert_eq!((cqe[54], cqe[55], cqe[56], cqe[63]), (0x68, 0x02, 0x77, 0xd0), "{cqe:02x?}");
+    assert_eq!((&cqe[52..57], cqe[63]), (&[0x1f, 0, 0x68, 0x02, 0x77][..], 0xd2), "{cqe:02x?}");
     pair.post(1, 0x0a, &[]);
     let flushed = pair.cqe(0, 1);
     assert_eq!((flushed[54], flushed[55], flushed[61]), (0xf9, 0x05, 1), "{flushed:02x?}");

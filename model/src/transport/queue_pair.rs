@@ -13,7 +13,7 @@ use super::unreliable::Unreliable;
 use super::{Completion, Outcome, Parameters};
 use crate::card::Card;
 use crate::object::{Qp, Service, State, TransportState};
-use crate::queue::{Fetch, QpEvent, Syndrome};
+use crate::queue::{Fetch, Flush, QpEvent, Syndrome};
 use crate::wire::{Header, LinkAddress};
 
 /// State of a queue pair: that of its own transport alone.
@@ -263,6 +263,9 @@ impl Card {
 
     /// Reports a send WQE as flushed.
     pub(super) fn flushed_send(&mut self, qp: u32, index: u16, opcode: u8) {
-        self.port.hold(Completion::sent(qp, opcode, index, Err(Syndrome::Flushed)));
+        let object = self.objects.qps.get_mut(&qp);
+        let first = object.is_some_and(|qp| std::mem::take(&mut qp.sq.told_to_flush));
+        let flush = if first { Flush::First } else { Flush::Later };
+        self.port.hold(Completion::sent(qp, opcode, index, Err(Syndrome::Flushed(flush))));
     }
 }

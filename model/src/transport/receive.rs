@@ -4,7 +4,8 @@ use super::{Completion, Outcome, Parameters};
 use crate::card::Card;
 use crate::object::State;
 use crate::queue::{
-    Access, Data, Denied, Domain, Opcode as Received, QpEvent, ReceiveWqe, Syndrome, Taken,
+    Access, Data, Denied, Domain, Flush, Opcode as Received, Protection, QpEvent, ReceiveWqe,
+    Syndrome, Taken,
 };
 use crate::wire::{Header, Reth, Route};
 
@@ -45,7 +46,7 @@ pub(super) fn put(
 ) -> Result<(), Syndrome> {
     card.scatter(wqe.domain, &wqe.data, offset, bytes).map_err(|denied| {
         tracing::debug!(qp = wqe.domain.qp, ?denied, "cannot scatter");
-        Syndrome::LocalProtection
+        Syndrome::LocalProtection(Protection::Scatter(denied))
     })
 }
 
@@ -90,7 +91,7 @@ pub(super) fn received(
 
 /// Returns the completion of a receive that is flushed.
 pub(super) fn flushed(qp: u32, taken: Taken) -> Completion {
-    Completion::received(qp, Received::Send, taken, Err(Syndrome::Flushed))
+    Completion::received(qp, Received::Send, taken, Err(Syndrome::Flushed(Flush::Later)))
 }
 
 /// Why a WRITE is not executed.

@@ -11,6 +11,7 @@ mod event;
 mod extended;
 mod klm;
 mod receive;
+mod syndrome;
 pub(crate) mod tags;
 pub(crate) mod umr;
 mod wqe;
@@ -25,6 +26,7 @@ pub use klm::Klm;
 #[cfg(test)]
 pub(crate) use receive::END;
 pub(crate) use receive::{TWO_GIB, list};
+pub use syndrome::{Flush, Protection, Syndrome};
 pub use tags::{HEADER, Met, Rendezvous, TagEvent, TagRequest, Tagged};
 pub use umr::{Entries, Umr};
 pub use wqe::{
@@ -47,39 +49,4 @@ pub enum Fetch {
         /// Why.
         syndrome: Syndrome,
     },
-}
-
-/// Syndrome of an error CQE (`mlx5dv.h`, `MLX5_CQE_SYNDROME_*`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[allow(missing_docs)]
-pub enum Syndrome {
-    LocalLength = 0x01,
-    LocalQpOperation = 0x02,
-    LocalProtection = 0x04,
-    Flushed = 0x05,
-    MemoryWindowBind = 0x06,
-    BadResponse = 0x10,
-    LocalAccess = 0x11,
-    RemoteInvalidRequest = 0x12,
-    RemoteAccess = 0x13,
-    RemoteOperation = 0x14,
-    TransportRetriesExceeded = 0x15,
-    RnrRetriesExceeded = 0x16,
-    RemoteAborted = 0x22,
-}
-
-impl Syndrome {
-    /// The vendor code that cards are publicly known to report with it; 0 where none is known.
-    pub const fn vendor_code(self) -> u8 {
-        match self {
-            Self::LocalProtection => 0x51,
-            Self::LocalQpOperation => 0x68,
-            Self::Flushed => 0xf9,
-            Self::RemoteInvalidRequest => 0x8a,
-            Self::RemoteAccess => 0x88,
-            Self::TransportRetriesExceeded => 0x81,
-            _ => 0,
-        }
-    }
 }

@@ -23,6 +23,10 @@ fn field(field: Field) -> Field {
     field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY)
 }
 
+fn unread(denied: Denied) -> Syndrome {
+    Syndrome::LocalProtection(Protection::Gather(denied))
+}
+
 fn free(rig: &Rig) -> Command {
     Command::new(opcode::CREATE_MKEY, 0x110)
         .set(field(mkc::FREE), 1u64)
@@ -214,12 +218,12 @@ fn entries_of_pages_come_from_memory_by_any_key() {
         entries: Some(Entries::Pointer { count: 0x110, key: region, address: START }),
         ..umr.clone()
     };
-    assert_eq!(rig.card.change_key(driver, &beyond), Err(Syndrome::LocalProtection));
+    assert_eq!(rig.card.change_key(driver, &beyond), Err(unread(Denied::Bounds)));
     let nowhere = Umr {
         entries: Some(Entries::Pointer { count: 8, key: 0x0dea_d000, address: START }),
         ..umr
     };
-    assert_eq!(rig.card.change_key(driver, &nowhere), Err(Syndrome::LocalProtection));
+    assert_eq!(rig.card.change_key(driver, &nowhere), Err(unread(Denied::Key)));
 }
 
 /// Larger pages, and a key that `CREATE_MKEY` gave its pages.
@@ -516,7 +520,7 @@ fn changes_that_may_not_be_made_change_nothing() {
     }
     let entries = Some(Entries::Pointer { count: 1, key: 0x77, address: 0 });
     let lost = Umr { entries, ..good.clone() };
-    assert_eq!(rig.card.change_key(own, &lost), Err(Syndrome::LocalProtection));
+    assert_eq!(rig.card.change_key(own, &lost), Err(unread(Denied::Key)));
 
     rig.card.change_key(own, &good).unwrap();
     let bound = window + 1;

@@ -188,7 +188,7 @@ fn in_the_enhanced_layout_what_is_not_alike_is_whole() {
     queue.rig.card.complete(&queue.sent(2, Ok(())));
     queue.rig.card.release_cqes();
     let last = [0, 1, 2, 3, 4, 5].map(|slot| queue.cqe(slot)[63]);
-    assert_eq!(last, [0x00, 0x20, 0x0c, 0x20, 0xd0, 0x00]);
+    assert_eq!(last, [0x00, 0x20, 0x0c, 0x20, 0xd2, 0x00]);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn what_differs_ends_a_block() {
     queue.rig.card.complete(&queue.sent(2, Err(Syndrome::RemoteAccess)));
     queue.rig.card.release_cqes();
     let last = [0, 2, 3].map(|slot| queue.cqe(slot)[63]);
-    assert_eq!(last, [0x0c, 0x20, 0xd0]);
+    assert_eq!(last, [0x0c, 0x20, 0xd2]);
 }
 
 #[test]

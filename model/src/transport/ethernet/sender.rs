@@ -7,7 +7,9 @@ use super::LOG_MAX_LSO;
 use super::{Ethernet, segments};
 use crate::card::Card;
 use crate::object::{Role, SNIFFER_TX, State};
-use crate::queue::{Access, Data, Domain, EthernetSegment, Fetch, SendWqe, Signal, Syndrome};
+use crate::queue::{
+    Access, Data, Domain, EthernetSegment, Fetch, Protection, SendWqe, Signal, Syndrome,
+};
 use crate::wire::Frame;
 use crate::wire::ethernet::{self, HEADER, Headers, TAG, VLAN};
 
@@ -66,7 +68,7 @@ fn check(card: &Card, domain: Domain, wqe: &SendWqe, header: usize) -> Result<()
             card.check(domain, *key, *address, (*length).into(), Access::LocalRead).map_err(
                 |denied| {
                     tracing::debug!(qp = domain.qp, ?denied, "cannot gather");
-                    Syndrome::LocalProtection
+                    Syndrome::LocalProtection(Protection::Gather(denied))
                 },
             )?;
         }
@@ -87,7 +89,7 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
     let gather = |card: &Card, to: &mut [u8]| {
         card.gather(domain, &wqe.data, 0, to).map_err(|denied| {
             tracing::debug!(qp, ?denied, "cannot gather");
-            Syndrome::LocalProtection
+            Syndrome::LocalProtection(Protection::Gather(denied))
         })
     };
     if wqe.opcode == DUMP {
@@ -108,7 +110,7 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
     gather(card, &mut frame[inline..])?;
     if inline < inline_bytes(least as u32, &frame) {
         tracing::warn!(qp, inline, "fewer bytes of header are in the WQE than the queue needs");
-        return Err(Syndrome::LocalQpOperation);
+        return Err(Syndrome::HeaderNotInline);
     }
     if wqe.opcode == TSO {
         for packet in segments::cut(&frame, inline, segment)? {

@@ -6,7 +6,7 @@ use super::super::{Parameters, Psn, timing};
 use super::rendezvous::Fetched;
 use super::requester::{Kind, Requester};
 use crate::card::Card;
-use crate::queue::Syndrome;
+use crate::queue::{Protection, Syndrome};
 use crate::wire::{Acknowledge, Aeth, Header, NakCode, Opcode};
 
 /// How far an acknowledge reached.
@@ -173,7 +173,7 @@ impl Requester {
         } else if !bytes.is_empty() {
             if let Err(denied) = card.scatter(domain, &request.wqe.data, done, bytes) {
                 tracing::debug!(qp = own.number, ?denied, "cannot scatter");
-                return Err(Syndrome::LocalProtection);
+                return Err(Syndrome::LocalProtection(Protection::Scatter(denied)));
             }
         }
         request.answered += 1;

@@ -4,7 +4,7 @@ use super::super::{Parameters, Psn};
 use super::requester::{Kind, Requester};
 use super::to_peer;
 use crate::card::Card;
-use crate::queue::Syndrome;
+use crate::queue::{Protection, Syndrome};
 use crate::wire::{AtomicEth, Opcode, Reth};
 
 impl Requester {
@@ -44,7 +44,8 @@ impl Requester {
             Ok(frame) => card.send(frame),
             Err(denied) => {
                 tracing::debug!(qp = own.number, ?denied, "cannot gather");
-                request.kind = Kind::Failed(Syndrome::LocalProtection);
+                let protection = Protection::Gather(denied);
+                request.kind = Kind::Failed(Syndrome::LocalProtection(protection));
                 return false;
             }
         }

@@ -11,8 +11,8 @@ use super::super::{Completion, Outcome, Parameters, Psn};
 use super::reply::{Original, Reply};
 use crate::card::Card;
 use crate::queue::{
-    Access, Denied, Domain, HEADER, Opcode as Received, QpEvent, ReceiveWqe, Rendezvous, Syndrome,
-    TagEvent, Tagged, Taken,
+    Access, Denied, Domain, Flush, HEADER, Opcode as Received, QpEvent, ReceiveWqe, Rendezvous,
+    Syndrome, TagEvent, Tagged, Taken,
 };
 use crate::wire::{Acknowledge, AtomicEth, Header, NakCode, Opcode, Reth};
 
@@ -413,7 +413,7 @@ impl Responder {
             None => None,
         };
         if let Err(denied) = write.put(card, domain, payload) {
-            let receive = receive.map(|wqe| (wqe.taken(), Syndrome::Flushed));
+            let receive = receive.map(|wqe| (wqe.taken(), Syndrome::Flushed(Flush::Later)));
             return Err(Refused { receive, ..self.denied(own, header, denied) });
         }
         self.accept(header, 1);

@@ -5,7 +5,7 @@ use super::super::{Completion, Parameters, Psn};
 use super::datagram;
 use crate::card::Card;
 use crate::object::{Service, Special};
-use crate::queue::{Fetch, SendWqe, Signal, Syndrome};
+use crate::queue::{Fetch, Protection, SendWqe, Signal, Syndrome};
 use crate::wire::{Header, Opcode, Reth};
 
 /// The kind of a request, by what it puts on the wire.
@@ -206,6 +206,6 @@ fn packet(
         })
         .map_err(|denied| {
             tracing::debug!(qp = own.number, ?denied, "cannot gather");
-            Syndrome::LocalProtection
+            Syndrome::LocalProtection(Protection::Gather(denied))
         })
 }

@@ -87,6 +87,23 @@ fn a_frame_that_does_not_fit_its_receive_fails_the_queue() {
     }
 }
 
+/// As in two dumps of devices (`mlx5e_gro`, and one of a host with pages of 64 KiB): unlike a
+/// connection's, such a CQE does not have the solicited bit.
+#[test]
+fn a_receive_by_a_wrong_key_has_a_devices_codes() {
+    let mut side = Side::new();
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    side.key ^= 1;
+    side.receive(0, 0x400, 256);
+    side.key ^= 1;
+    side.send(0, &tcp(0x0101, 30));
+    let cqe = side.received(0);
+    assert_eq!(cqe[52..56], [0x93, 0, 0x32, 0x04], "{cqe:02x?}");
+    assert_eq!(cqe[63] & !1, 0xe0);
+    assert_ne!(cqe[62], 0);
+}
+
 #[test]
 fn a_receive_queue_that_cannot_be_read_fails_with_an_event() {
     const CATASTROPHIC: u8 = 0x05;
