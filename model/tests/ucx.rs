@@ -5,9 +5,12 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
 
 use support::process::{Output, Process};
-use support::{LIMIT, Model};
+use support::{LIMIT, Model, installed};
 
 const INFINIBAND: Model = Model { roce: false, mode: None };
 const ROCE: Model = Model { roce: true, mode: None };
@@ -112,6 +115,45 @@ fn memory_over_reliable_connections() {
     perftest(INFINIBAND, "rc_x", "ucp_cswap", "8");
     perftest(ROCE, "rc_x", "ucp_put_bw", "16384");
     perftest(ROCE, "rc_x", "ucp_cswap", "4");
+}
+
+/// Returns a program of UCX's calls that prints what its atomics found.
+fn fetching() -> &'static str {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        // Its package has the library too.
+        drop(installed("ucx_info"));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/ucx_fetch.c");
+        let built = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("ucx-fetch-{}", std::process::id()));
+        let mut compiler = Command::new("cc");
+        compiler.arg("-O1").arg("-o").arg(&built).arg(source).arg("-l:libucp.so.0");
+        let output = compiler.output().expect("cc");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        built.to_str().expect("a path of text").to_owned()
+    })
+}
+
+/// UCX has the old value written into the CQE by default. There it takes it as most significant byte
+/// first, in memory as it is.
+#[test]
+fn atomics_return_what_they_found() {
+    const RC: &str = "UCX_RC_MLX5_TX_INLINE_RESP";
+    const DC: &str = "UCX_DC_MLX5_TX_INLINE_RESP";
+    for (model, transport) in [(INFINIBAND, "rc_x"), (INFINIBAND, "dc_x"), (ROCE, "rc_x")] {
+        for inline in ["64", "0"] {
+            let mut command = model.command(fetching());
+            command.env("UCX_TLS", transport).env("UCX_NET_DEVICES", "mlx5_0:1");
+            command.env(if transport == "rc_x" { RC } else { DC }, inline);
+            let output = Process::start("ucx_fetch", command).finish(LIMIT);
+            assert_content(&output);
+            let expected = "4 bytes, add: found 0x5060708, left 0x5060709\n\
+                4 bytes, swap: found 0x5060708, left 0x5\n\
+                8 bytes, add: found 0x102030405060708, left 0x102030405060709\n\
+                8 bytes, swap: found 0x102030405060708, left 0x5\n";
+            assert_eq!(output.stdout, expected, "{transport}, {inline} bytes in the CQE");
+        }
+    }
 }
 
 #[test]

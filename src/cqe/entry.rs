@@ -43,6 +43,14 @@ impl InlineData {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
+
+    /// Turns eight bytes that are a number, most significant byte first, into the host's order.
+    pub(crate) fn in_host_order(mut self) -> Self {
+        if let Some(number) = self.bytes.first_chunk_mut::<8>() {
+            *number = u64::from_be_bytes(*number).to_ne_bytes();
+        }
+        self
+    }
 }
 
 impl CqeRef<'_> {

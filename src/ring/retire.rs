@@ -215,6 +215,10 @@ impl SendRing {
             _ => return false,
         };
         let Some(data) = cqe.inline_data(length) else { return false };
+        // The answer of an atomic of eight bytes is most significant byte first in a CQE, and in the
+        // host's order where the HCA writes it to memory (UCX, `rc_mlx5_iface.c`).
+        let is_number = length == 8 && entry.operation() != SendOperation::Read;
+        let data = if is_number { data.in_host_order() } else { data };
         let shape = self.cursor.shape();
         let size = shape.entries() as usize * WQEBB_SIZE;
         let start = shape.slot(counter) * WQEBB_SIZE;

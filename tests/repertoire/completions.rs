@@ -1,6 +1,6 @@
 //! Forms of completions: compressed, with inline data, with time stamps, and from other rings.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
 use mlx5::ib::{CqeCompression, Rc};
@@ -9,7 +9,9 @@ use mlx5::verbs::{
     CompletionChannel, CompletionQueue, CompletionQueueBuilder, CqeSize, DeviceClock, MemoryRegion,
     QueuePair, QueuePairBuilder, Rts, ScatterToCqe,
 };
-use mlx5::wqe::{FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage, Sge, Word};
+use mlx5::wqe::{
+    FetchAdd, Inline, MaskedFetchAdd, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage, Sge, Word,
+};
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};
 
 use crate::rig::random::Random;
@@ -225,6 +227,55 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
         assert_eq!(format != 0, scatter == ScatterToCqe::Always);
         assert_eq!(a.bytes(1000, 8), 41u64.to_ne_bytes());
         assert_eq!(b.bytes(16, 8), 42u64.to_ne_bytes());
+        // And of an atomic under masks.
+        let old = Word::new(a.memory.address() + 1000, a.memory.lkey());
+        let add = MaskedFetchAdd::new(old, b.remote(16), 1u64);
+        // SAFETY: the memory lives to the end, and is read after the request completes.
+        unsafe { a.send.post(5, add.signaled()) }.unwrap();
+        assert!(matches!(a.wait(), Completion::Send(done) if done.byte_len == 8));
+        assert_eq!(a.bytes(1000, 8), 42u64.to_ne_bytes());
+    }
+}
+
+/// In a CQE the old value is most significant byte first, as UCX takes it, and libmlx5 copies it so.
+#[test]
+fn libmlx5_leaves_an_atomics_answer_in_the_order_of_the_cqe() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    for (scatter, in_order) in [(ScatterToCqe::Never, true), (ScatterToCqe::Always, false)] {
+        let cqs = [rig.cq(16), rig.cq(16)];
+        let [one, other] = [0, 1].map(|at: usize| {
+            rig.init(QueuePair::<Rc, _>::builder(&rig.pd, &cqs[at]).scatter_to_cqe(scatter))
+        });
+        let (one, _other) = rig.connect(one, other);
+        let mut memory = rig.memory(64);
+        for opcode in
+            [ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP]
+        {
+            let value = 0x0102_0304_0506_0708_u64;
+            memory.write(8, &value.to_ne_bytes());
+            let old = Sge::new(memory.address(), 8, memory.lkey());
+            let request = Request {
+                remote: (memory.remote_address() + 8, memory.rkey()),
+                compare: value,
+                swap_add: 1,
+                ..Request::signaled(1, opcode, &[old])
+            };
+            // SAFETY: the queue pair and the memory live to the end of the block.
+            unsafe { verbs::post_send(one.as_raw(), &[request]) }.unwrap();
+            let deadline = Instant::now() + PATIENCE;
+            let done = loop {
+                // SAFETY: the CQ lives as long, and no other reader has it.
+                if let Some(done) = unsafe { verbs::poll(cqs[0].as_raw()) }.unwrap() {
+                    break done;
+                }
+                assert!(Instant::now() < deadline, "no completion");
+            };
+            assert_eq!(done.status, ibv_wc_status::IBV_WC_SUCCESS);
+            let mut found = [0; 8];
+            memory.read(0, &mut found);
+            let expected = if in_order { value } else { value.swap_bytes() };
+            assert_eq!(u64::from_ne_bytes(found), expected, "{scatter:?}");
+        }
     }
 }
 
@@ -324,7 +375,7 @@ fn events_are_fewer_where_they_are_moderated() {
     for count in [1, 3, 1000] {
         a.cq.moderate(count, limit).unwrap();
         a.completions.arm();
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         for _ in 0..count.min(3) {
             write(&mut a);
         }

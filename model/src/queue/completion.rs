@@ -75,14 +75,20 @@ impl Card {
         // After the fields: a payload of format 1 takes the place of LID and source QP.
         let mut format = 0;
         if let (Ok(()), Some(data)) = (completion.result, &completion.inline) {
+            let mut data = data.clone();
+            // In a CQE, this answer is most significant byte first whatever its order in memory (UCX,
+            // `rc_mlx5_iface.c`: "to still treat the response as big-endian when it arrives in the CQE").
+            if requester && data.len() == 8 && is_atomic(wqe_opcode) {
+                data.reverse();
+            }
             match data.len() {
                 0 => {}
                 n if n <= 32.min(room) => {
-                    cqe[..n].copy_from_slice(data);
+                    cqe[..n].copy_from_slice(&data);
                     format = 1;
                 }
                 n if n <= room => {
-                    before[..n].copy_from_slice(data);
+                    before[..n].copy_from_slice(&data);
                     format = 2;
                 }
                 n => tracing::error!(n, room, "a payload does not fit a CQE"),
@@ -139,6 +145,12 @@ impl Card {
 fn signature(cqe: &[u8]) -> u8 {
     let sum = cqe.iter().fold(0x55_u8, |sum, byte| sum.rotate_left(3).wrapping_add(*byte));
     sum.max(1)
+}
+
+/// Returns whether a send WQE's opcode is that of an atomic.
+fn is_atomic(code: u8) -> bool {
+    use crate::work::decode::opcode::{ATOMIC_CS, ATOMIC_FA, ATOMIC_MASKED_CS, ATOMIC_MASKED_FA};
+    matches!(code, ATOMIC_CS | ATOMIC_FA | ATOMIC_MASKED_CS | ATOMIC_MASKED_FA)
 }
 
 #[cfg(test)]

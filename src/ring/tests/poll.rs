@@ -265,13 +265,15 @@ fn reads_and_atomics_scatter_from_the_cqe_across_the_rings_end() {
     unsafe { sq.queue.post(2, FetchAdd::new(old, Remote::new(0, 0), 1).signaled()).unwrap() };
     let mut entry = cqe(cqe_opcode::REQ, opcode::ATOMIC_FA, 5);
     entry.op_own |= 1 << 2;
-    entry.as_mut_bytes()[..8].copy_from_slice(b"OldValue");
+    // In a CQE most significant byte first, in memory in the host's order (UCX, `rc_mlx5_iface.c`).
+    let value = 0x0102_0304_0506_0708_u64;
+    entry.as_mut_bytes()[..8].copy_from_slice(&value.to_be_bytes());
     cq.produce(entry, &[]);
     let Some(Completion::Send(done)) = cq.reader.poll(&mut sq.queue).unwrap() else {
         panic!("not done");
     };
     assert_eq!((done.id, done.byte_len), (2, 8));
-    assert_eq!(&memory.read()[200..208], b"OldValue");
+    assert_eq!(memory.read()[200..208], value.to_ne_bytes());
 }
 
 #[test]

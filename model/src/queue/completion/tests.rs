@@ -94,5 +94,11 @@ fn small_payloads_ride_in_the_cqe() {
     queue.rig.card.complete(&small);
     assert_eq!(queue.cqe(3)[..8], data[..8]);
     assert_eq!(queue.cqe(3)[63], 0x04);
+    // The answer of an atomic: a number, most significant byte first.
+    let inline = Some(vec![1, 2, 3, 4, 5, 6, 7, 8]);
+    let atomic = Origin::Requester { opcode: 0x12 };
+    let small = Completion { origin: atomic, inline, ..queue.sent(3, Ok(())) };
+    queue.rig.card.complete(&small);
+    assert_eq!(queue.cqe(5)[..8], [8, 7, 6, 5, 4, 3, 2, 1]);
     assert_eq!(queue.rig.card.inline_room(queue.qp + 1, true), 0);
 }
