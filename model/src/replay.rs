@@ -80,6 +80,7 @@ fn make(card: &mut Card, performed: &Performed) {
         Call::TimeoutFloor(code) => card.set_timeout_floor(*code),
         Call::OverrunCqs(number) => card.overrun_cqs(*number),
         Call::OverrunEqs(number) => card.overrun_eqs(*number),
+        Call::WqeFaults(faults) => card.set_wqe_faults(faults.to_vec()),
         Call::Stop => card.stop(),
         Call::Reset => card.reset(),
         Call::Notice(notice) => card.notify(*notice),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::capture::Capturing;
 use crate::clock::{Clock, Random};
 use crate::cost::{Pace, Parameters, Side, VirtualTime};
-use crate::fault::Impairment;
+use crate::fault::{Impairment, Tally, WqeFault};
 use crate::function::Function;
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
@@ -68,6 +68,8 @@ pub struct Card {
     pub configured: bool,
     /// Faults of frames and of the device, if there are rules for any.
     pub(crate) impairment: Option<Box<Impairment>>,
+    /// Rules for send WQEs that fail, each with what it has done.
+    pub(crate) wqe_faults: Vec<(WqeFault, Tally)>,
     /// Whether a fatal error has stopped the firmware.
     pub(crate) stopped: bool,
     /// Packets that leave the port, oldest first. The device's caller takes them away.
@@ -115,6 +117,7 @@ impl Card {
             plugged: port_state != PortState::Polling,
             configured: port_state.is_configured(),
             impairment: None,
+            wqe_faults: Vec::new(),
             stopped: false,
             outbox: VecDeque::new(),
             spare: Vec::new(),

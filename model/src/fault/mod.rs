@@ -17,9 +17,9 @@ use crate::clock::Random;
 use crate::wire::{Direction, Frame, Header, Link, Route};
 use lane::Lane;
 pub use parse::RuleError;
-pub use rule::Faults;
 use rule::{ALWAYS, Effect, FrameEffect, Rule};
 pub(crate) use rule::{DeviceEffect, Queues};
+pub use rule::{Faults, WqeFault};
 
 /// How long a frame waits at most for the frames that are to overtake it, in nanoseconds.
 const OVERTAKEN: u64 = 1_000_000;
@@ -33,9 +33,9 @@ const FARTHEST: u64 = 1 << 56;
 /// Counts of what a rule has done at a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Frames or commands that fitted the rule's conditions, except number, time and percentage.
+    /// Frames, commands or WQEs that fitted the rule's conditions, except number, time and percentage.
     pub matched: u64,
-    /// Faults: frames changed, commands that had a fault, changes of the device.
+    /// Faults: frames changed, commands that had a fault, WQEs that failed, changes of the device.
     pub struck: u64,
 }
 
@@ -104,9 +104,27 @@ impl Impairment {
         self.rules.is_empty() && self.timed.is_empty() && self.lanes.iter().all(Lane::is_empty)
     }
 
-    /// Returns what each rule has done, in the order of the text.
-    pub fn tallies(&self) -> Vec<Tally> {
-        self.rules.iter().map(|active| active.tally).collect()
+    /// Returns what each rule has done, in the order of the text. `wqes` has what those for WQEs have
+    /// done, in the order of [`Self::wqe_faults`].
+    pub fn tallies(&self, mut wqes: impl Iterator<Item = Tally>) -> Vec<Tally> {
+        let tally = |active: &Active| match active.rule.effect {
+            Effect::Wqe(_) if active.until != 0 => wqes.next().unwrap_or_default(),
+            _ => active.tally,
+        };
+        self.rules.iter().map(tally).collect()
+    }
+
+    /// Returns the rules for send WQEs of the device, in order. They are the device's own to apply:
+    /// which WQE it fetches is no input that a recording could have.
+    pub fn wqe_faults(&self) -> Vec<WqeFault> {
+        let here = self.rules.iter().filter(|active| active.until != 0);
+        here.filter_map(|Active { rule, .. }| match rule.effect {
+            Effect::Wqe(codes) => {
+                Some(WqeFault { qp: rule.frames.qp, numbers: rule.numbers.clone(), codes })
+            }
+            _ => None,
+        })
+        .collect()
     }
 
     /// Puts a frame on its way. It comes out by [`Self::take`].

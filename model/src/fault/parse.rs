@@ -7,7 +7,9 @@ use mlx5_sys::ifc::opcode;
 
 use crate::wire::Direction;
 
-use super::rule::{ALWAYS, Commands, DeviceEffect, Effect, Faults, FrameEffect, Queues, Rule};
+use super::rule::{
+    ALWAYS, Commands, DeviceEffect, Effect, Faults, FrameEffect, Queues, Rule, Select,
+};
 
 /// An error in the text of rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,12 +24,12 @@ pub struct RuleError {
 }
 
 const FAULTS: &str = "loss, duplicate, corrupt, reorder [N], mark, delay TIME [jitter TIME], \
-     rate RATE, pause, flap, overrun cq [N], overrun eq [N], timeout, fatal, crash";
-const CONDITIONS: &str =
-    "device N, in, out, qp N, sl N, packet N, command [NAME] [N], at TIME, for TIME, PERCENT%";
+     rate RATE, pause, flap, overrun cq [N], overrun eq [N], timeout, fatal, crash, error CODES";
+const CONDITIONS: &str = "device N, in, out, qp N, sl N, packet N, command [NAME] [N], wqe N, at TIME, for TIME, PERCENT%";
 const TIME: &str = "a time such as 10us, 1.5ms or 2s";
 const RATE: &str = "a rate from 1kbit to 1000Gbit, in units kbit, Mbit, Gbit";
 const NUMBERS: &str = "a number from 1, or numbers such as 3-5 or 3-";
+const CODES: &str = "bytes 52 to 55 of an error CQE in hexadecimal, such as 93005204";
 const QPN: &str = "a number of 24 bits, such as 77 or 0x4d";
 
 impl FromStr for Faults {
@@ -111,7 +113,7 @@ impl<'a> Words<'a> {
 
     fn effect(&mut self, word: &str) -> Result<Option<Effect>, RuleError> {
         use DeviceEffect::{Crash, Fatal, Flap, Overrun, Timeout};
-        use Effect::{Device, Frame};
+        use Effect::{Device, Frame, Wqe};
         use FrameEffect::{Corrupt, Delay, Duplicate, Lose, Mark, Pause, Rate, Reorder};
         Ok(Some(match word {
             "loss" => Frame(Lose),
@@ -141,6 +143,7 @@ impl<'a> Words<'a> {
             "timeout" => Device(Timeout),
             "fatal" => Device(Fatal),
             "crash" => Device(Crash),
+            "error" => Wqe(self.value(CODES, codes)?),
             _ => return Ok(None),
         }))
     }
@@ -171,6 +174,10 @@ impl<'a> Words<'a> {
                 }
                 rule.commands = Some(Commands { opcode });
             }
+            "wqe" => {
+                rule.numbers = self.value(NUMBERS, numbers)?;
+                rule.wqes = true;
+            }
             "at" => rule.at = self.value(TIME, time)?,
             "for" => rule.length = Some(self.value(TIME, time)?),
             _ => {
@@ -185,8 +192,17 @@ impl<'a> Words<'a> {
     /// Refuses conditions that do not fit the fault, whose word is `fault`.
     fn check(&self, rule: &Rule, fault: &str) -> Result<(), RuleError> {
         let refuse = |allowed: &str| Err(self.error(fault, allowed));
-        let of_frames = rule.frames != super::rule::Select::default();
+        let of_frames = rule.frames != Select::default();
         match rule.effect {
+            Effect::Wqe(_) => {
+                let queue = Select { qp: rule.frames.qp, ..Select::default() };
+                let timed = rule.at != 0 || rule.length.is_some() || rule.chance != ALWAYS;
+                if rule.frames != queue || rule.commands.is_some() || timed {
+                    return refuse("`error` only with `device`, `qp` and `wqe`");
+                }
+                Ok(())
+            }
+            _ if rule.wqes => refuse("`wqe` only with `error`"),
             Effect::Frame(_) if rule.commands.is_some() => {
                 refuse("`command` only with faults of the device")
             }
@@ -212,6 +228,11 @@ fn number(word: &str) -> Option<u32> {
         None => word.parse().ok()?,
     };
     (value < 1 << 24).then_some(value)
+}
+
+fn codes(word: &str) -> Option<[u8; 4]> {
+    let digits = word.len() == 8 && word.bytes().all(|digit| digit.is_ascii_hexdigit());
+    digits.then(|| u32::from_str_radix(word, 16).ok()).flatten().map(u32::to_be_bytes)
 }
 
 fn numbers(word: &str) -> Option<RangeInclusive<u64>> {

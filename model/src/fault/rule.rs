@@ -19,7 +19,9 @@ pub(super) struct Rule {
     pub device: Option<usize>,
     pub frames: Select,
     pub commands: Option<Commands>,
-    /// The numbers of the matching frames or commands that the rule applies to, from 1.
+    /// Whether the rule names WQEs by number.
+    pub wqes: bool,
+    /// The numbers of the matching frames, commands or WQEs that the rule applies to, from 1.
     pub numbers: RangeInclusive<u64>,
     /// Nanoseconds after the rules were set.
     pub at: u64,
@@ -51,6 +53,20 @@ pub(super) struct Commands {
 pub(super) enum Effect {
     Frame(FrameEffect),
     Device(DeviceEffect),
+    /// A send WQE fails: bytes 52 to 55 of its error CQE.
+    Wqe([u8; 4]),
+}
+
+/// A rule for send WQEs that fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WqeFault {
+    /// Their queue pair; `None` for any.
+    pub qp: Option<u32>,
+    /// The numbers of the WQEs that fail, among those that the device executes of this queue pair, or of
+    /// all: from 1.
+    pub numbers: RangeInclusive<u64>,
+    /// Bytes 52 to 55 of their error CQEs.
+    pub codes: [u8; 4],
 }
 
 /// A change of a frame or of the time at which it is passed on.
@@ -103,6 +119,7 @@ impl Rule {
             device: None,
             frames: Select::default(),
             commands: None,
+            wqes: false,
             numbers: 1..=u64::MAX,
             at: 0,
             length: None,

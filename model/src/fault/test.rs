@@ -103,6 +103,7 @@ fn rules_are_read_in_any_order_of_their_words() {
         ("flap at 2s for 500ms", Effect::Device(DeviceEffect::Flap)),
         ("overrun cq", Effect::Device(DeviceEffect::Overrun(Queues::Completion, None))),
         ("overrun eq 0x11", Effect::Device(DeviceEffect::Overrun(Queues::Event, Some(0x11)))),
+        ("error 60106801", Effect::Wqe([0x60, 0x10, 0x68, 0x01])),
         ("timeout at 1s for 1s", Effect::Device(DeviceEffect::Timeout)),
         ("command 3 fatal", Effect::Device(DeviceEffect::Fatal)),
         ("crash at 3s", Effect::Device(DeviceEffect::Crash)),
@@ -146,6 +147,11 @@ fn an_error_names_the_line_the_word_and_what_is_allowed() {
         ("packet 3 fatal", 1, "fatal", "faults of the device"),
         ("crash at 1s for 1s", 1, "crash", "only with `flap`"),
         ("overrun qp", 1, "qp", "cq or eq"),
+        ("error", 1, "", "93005204"),
+        ("error 5204", 1, "5204", "93005204"),
+        ("error 93005204 at 1s", 1, "error", "`error` only with"),
+        ("error 93005204 sl 1", 1, "error", "`error` only with"),
+        ("wqe 3 loss", 1, "loss", "`wqe` only with `error`"),
     ] {
         let error = text.parse::<Faults>().unwrap_err();
         // A name that is no command is read as the missing number.
@@ -157,10 +163,24 @@ fn an_error_names_the_line_the_word_and_what_is_allowed() {
 }
 
 #[test]
+fn rules_for_wqes_are_the_devices_own() {
+    let rules = rules(
+        "device 1 error 00008115; qp 0x12 wqe 3-4 error 93005204; loss; wqe 2 error 60106801",
+    );
+    let faults = rules.wqe_faults();
+    let found: Vec<_> = faults.iter().map(|fault| (fault.qp, fault.numbers.clone())).collect();
+    assert_eq!(found, [(Some(0x12), 3..=4), (None, 2..=2)]);
+    assert_eq!(faults[0].codes, [0x93, 0, 0x52, 0x04]);
+    let done = [1, 2].map(|struck| Tally { matched: 9, struck });
+    let tallies = rules.tallies(done.into_iter());
+    assert_eq!(tallies, [Tally::default(), done[0], Tally::default(), done[1]]);
+}
+
+#[test]
 fn a_packet_is_lost_by_its_number() {
     let mut rules = rules("packet 3-4 loss");
     assert_eq!(through(&mut rules, 6, 0), [0, 1, 4, 5]);
-    assert_eq!(rules.tallies(), [Tally { matched: 6, struck: 2 }]);
+    assert_eq!(rules.tallies(std::iter::empty()), [Tally { matched: 6, struck: 2 }]);
 }
 
 #[test]
@@ -309,7 +329,8 @@ fn a_rule_takes_the_frames_of_its_conditions_alone() {
     ] {
         rules.put(direction, packet(Link::InfiniBand, level, qp, 0, 8), 0);
     }
-    let matched: Vec<u64> = rules.tallies().iter().map(|tally| tally.matched).collect();
+    let matched: Vec<u64> =
+        rules.tallies(std::iter::empty()).iter().map(|tally| tally.matched).collect();
     assert_eq!(matched, [2, 2, 3, 2, 5, 0]);
 }
 

@@ -45,9 +45,10 @@ fn of_requester(syndrome: Syndrome) -> Option<Field> {
         Syndrome::RemoteAccess => counter::REQ_REMOTE_ACCESS_ERRORS,
         Syndrome::RemoteOperation => counter::REQ_REMOTE_OPERATION_ERRORS,
         Syndrome::TransportRetriesExceeded => counter::REQ_TRANSPORT_RETRIES_EXCEEDED,
-        Syndrome::LocalAccess | Syndrome::RnrRetriesExceeded | Syndrome::RemoteAborted => {
-            return None;
-        }
+        Syndrome::LocalAccess
+        | Syndrome::RnrRetriesExceeded
+        | Syndrome::RemoteAborted
+        | Syndrome::Chosen(_) => return None,
     })
 }
 

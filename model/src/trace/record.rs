@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::bytes::{Put, Take};
 use super::mistake::Mistake;
+use crate::fault::WqeFault;
 use crate::function::{Notice, PortChange};
 use crate::wire::{LinkAddress, Service, Way};
 
@@ -112,6 +113,8 @@ pub enum Call<'a> {
     OverrunCqs(Option<u32>),
     /// A fault: the EQ of this number overran, or all.
     OverrunEqs(Option<u32>),
+    /// The rules for send WQEs that fail became these.
+    WqeFaults(Cow<'a, [WqeFault]>),
     /// A fault: the firmware stopped.
     Stop,
     /// The function was reset.
@@ -255,6 +258,7 @@ mod kind {
     pub const LOOK: u8 = 24;
     pub const REFUSED: u8 = 25;
     pub const RECEIVE_OWN: u8 = 26;
+    pub const WQE_FAULTS: u8 = 27;
     pub const REPLY: u8 = 30;
     pub const END: u8 = 31;
     pub const READ: u8 = 40;
@@ -386,6 +390,17 @@ fn some_queue(number: u32) -> Option<u32> {
     (number != ALL).then_some(number)
 }
 
+fn put_wqe_fault(put: &mut Put<'_>, fault: &WqeFault) {
+    let (first, last) = fault.numbers.clone().into_inner();
+    put.u32(fault.qp.unwrap_or(ALL)).u64(first).u64(last).rest(&fault.codes);
+}
+
+fn take_wqe_fault(take: &mut Take<'_>) -> Option<WqeFault> {
+    let qp = some_queue(take.u32()?);
+    let numbers = take.u64()?..=take.u64()?;
+    Some(WqeFault { qp, numbers, codes: take.bytes(4)?.try_into().ok()? })
+}
+
 fn put_notice(put: &mut Put<'_>, notice: Notice) {
     match notice {
         Notice::Commands { eq, slots } => put.u8(0).u32(eq).u32(slots),
@@ -470,6 +485,12 @@ impl Call<'_> {
                 put.u32(number.unwrap_or(ALL));
                 kind::OVERRUN_EQS
             }
+            Call::WqeFaults(faults) => {
+                for fault in &**faults {
+                    put_wqe_fault(put, fault);
+                }
+                kind::WQE_FAULTS
+            }
             Call::Stop => kind::STOP,
             Call::Reset => kind::RESET,
             Call::Notice(notice) => {
@@ -516,6 +537,13 @@ impl Call<'_> {
             kind::PORT => Call::Port(take.bool()?),
             kind::OVERRUN_CQS => Call::OverrunCqs(some_queue(take.u32()?)),
             kind::OVERRUN_EQS => Call::OverrunEqs(some_queue(take.u32()?)),
+            kind::WQE_FAULTS => {
+                let mut faults = Vec::new();
+                while !take.is_empty() {
+                    faults.push(take_wqe_fault(take)?);
+                }
+                Call::WqeFaults(faults.into())
+            }
             kind::STOP => Call::Stop,
             kind::RESET => Call::Reset,
             kind::NOTICE => Call::Notice(take_notice(take)?),

@@ -1,5 +1,6 @@
 //! Tests of recordings of two devices in memory: replayed, damaged, and distinguished.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
@@ -12,6 +13,7 @@ use crate::card::{Card, Link};
 use crate::clock::{Clock, Random};
 use crate::command::hca_test as hca;
 use crate::command::test::{BASE, Rig, SIZE, identity};
+use crate::fault::WqeFault;
 use crate::function::{Notice, PortChange};
 use crate::memory::test::Flat;
 use crate::object::Service;
@@ -95,6 +97,8 @@ fn observed(bytes: &[u8]) -> Vec<Observed<'static>> {
 fn faults_are_done_again() {
     let bytes = record(Setup::default(), Detail::Replay, |pair| {
         pair.set_faults("packet 2 duplicate; in packet 4 loss; mark 50%");
+        exchange(pair);
+        pair.set_faults("wqe 2 error 93005204");
         exchange(pair);
         pair.set_faults("device 0 flap; device 0 overrun cq; device 1 overrun eq; device 1 fatal");
         exchange(pair);
@@ -298,6 +302,10 @@ fn records_are_read_as_they_were_written() {
         call(Call::OverrunCqs(Some(3))),
         call(Call::OverrunCqs(None)),
         call(Call::OverrunEqs(Some(4))),
+        call(Call::WqeFaults(Cow::Owned(vec![
+            WqeFault { qp: None, numbers: 3..=u64::MAX, codes: [1, 2, 3, 4] },
+            WqeFault { qp: Some(7), numbers: 1..=1, codes: [0; 4] },
+        ]))),
         call(Call::Stop),
         call(Call::Reset),
         call(Call::Notice(Notice::Commands { eq: 3, slots: 1 << 31 })),

@@ -1,8 +1,9 @@
 //! Faults by rule at a device: sets the rules, and does what they say at their time.
 
 use crate::card::{Card, Port};
-use crate::fault::{DeviceEffect, Faults, Impairment, Queues, Strike, Tally};
+use crate::fault::{DeviceEffect, Faults, Impairment, Queues, Strike, Tally, WqeFault};
 use crate::private::system;
+use crate::queue::{Fetch, Syndrome};
 use crate::trace::Call;
 use crate::wire::Direction;
 use crate::work::CqFailure;
@@ -27,14 +28,52 @@ impl Card {
         if let Some(before) = self.impairment.take() {
             new.inherit(*before);
         }
+        let wqes = new.wqe_faults();
         self.impairment = Some(Box::new(new));
+        if !(wqes.is_empty() && self.wqe_faults.is_empty()) {
+            self.set_wqe_faults(wqes);
+        }
         self.expire_faults();
         self.impairment.take_if(|impairment| impairment.is_idle());
     }
 
     /// Returns what each rule has done so far, in the order of the rules.
     pub fn fault_tallies(&self) -> Vec<Tally> {
-        self.impairment.as_ref().map_or_else(Vec::new, |impairment| impairment.tallies())
+        let wqes = self.wqe_faults.iter().map(|(_, tally)| *tally);
+        self.impairment.as_ref().map_or_else(Vec::new, |impairment| impairment.tallies(wqes))
+    }
+
+    /// Sets the rules for send WQEs that fail, in place of the earlier ones. A call of its own, so that
+    /// a recording has it.
+    pub(crate) fn set_wqe_faults(&mut self, faults: Vec<WqeFault>) {
+        self.enter(
+            || Call::WqeFaults(faults.clone().into()),
+            |card| {
+                let zero = |fault: &WqeFault| (fault.clone(), Tally::default());
+                card.wqe_faults = faults.iter().map(zero).collect();
+            },
+            |()| false,
+        );
+    }
+
+    /// Takes the next send WQE of a queue pair to execute it, as [`Card::fetch_send`] does. One that a
+    /// rule lets fail is not executed.
+    pub(super) fn next_send(&mut self, qp: u32) -> Fetch {
+        let fetch = self.fetch_send(qp);
+        let Fetch::Wqe(wqe) = &fetch else { return fetch };
+        let mut codes = None;
+        for (fault, tally) in &mut self.wqe_faults {
+            if fault.qp.is_none_or(|only| only == qp) {
+                tally.matched += 1;
+                if codes.is_none() && fault.numbers.contains(&tally.matched) {
+                    tally.struck += 1;
+                    codes = Some(fault.codes);
+                }
+            }
+        }
+        let Some(codes) = codes else { return fetch };
+        let (index, opcode, syndrome) = (wqe.index, wqe.opcode, Syndrome::Chosen(codes));
+        Fetch::Malformed { index, opcode, syndrome }
     }
 
     /// Lets the faults and delayed frames happen whose time has come.

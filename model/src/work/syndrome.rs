@@ -23,6 +23,8 @@ pub enum Syndrome {
     TransportRetriesExceeded,
     RnrRetriesExceeded,
     RemoteAborted,
+    /// The codes that a fault rule names.
+    Chosen([u8; 4]),
 }
 
 /// The access to local memory that was refused, and why.
@@ -95,6 +97,7 @@ impl Syndrome {
             Self::TransportRetriesExceeded => (0, 0x81, 0x15),
             Self::RnrRetriesExceeded => (0, 0x87, 0x16),
             Self::RemoteAborted => (0, 0, 0x22),
+            Self::Chosen(codes) => return codes,
         };
         [hardware, 0, vendor, syndrome]
     }

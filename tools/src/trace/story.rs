@@ -93,6 +93,14 @@ impl Story {
                 line.text = format!("a fault: {} overruns", queues("EQ", *number));
                 line.with("eq", *number).is_error = true;
             }
+            Call::WqeFaults(faults) => {
+                line.text = match faults.len() {
+                    0 => "no fault rule lets send WQEs fail any more".to_owned(),
+                    1 => "a fault rule lets send WQEs fail from now on".to_owned(),
+                    rules => format!("{rules} fault rules let send WQEs fail from now on"),
+                };
+                line.with("rules", faults.len());
+            }
             Call::Stop => {
                 line.text = "a fault: the firmware stops".to_owned();
                 line.is_error = true;

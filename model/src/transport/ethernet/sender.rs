@@ -28,7 +28,7 @@ impl Ethernet {
             if card.objects.qps.get(&qp).is_none_or(|object| object.state != State::Rts) {
                 return;
             }
-            let (index, opcode, signal, sent) = match card.fetch_send(qp) {
+            let (index, opcode, signal, sent) = match card.next_send(qp) {
                 Fetch::Empty => return,
                 Fetch::Wqe(wqe) => (wqe.index, wqe.opcode, wqe.signal, send(card, qp, &wqe)),
                 Fetch::Malformed { index, opcode, syndrome } => {

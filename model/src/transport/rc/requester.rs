@@ -375,7 +375,7 @@ impl Requester {
         if self.requests.len() >= REQUESTS || self.initiator.waits() {
             return false;
         }
-        let (wqe, kind) = match card.fetch_send(own.number) {
+        let (wqe, kind) = match card.next_send(own.number) {
             Fetch::Empty => return false,
             Fetch::Wqe(mut wqe) => {
                 if let (Some(address), None) = (&mut wqe.address, own.streams) {

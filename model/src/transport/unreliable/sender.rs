@@ -121,7 +121,7 @@ impl Sender {
     /// Takes the next WQE; `false` if there is none.
     fn fetch(&mut self, card: &mut Card, own: &Parameters) -> Result<bool, Syndrome> {
         let service = own.service;
-        let wqe = match card.fetch_send(own.number) {
+        let wqe = match card.next_send(own.number) {
             Fetch::Empty => return Ok(false),
             Fetch::Wqe(wqe) => wqe,
             Fetch::Malformed { index, opcode, syndrome } => {
