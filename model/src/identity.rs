@@ -61,6 +61,73 @@ pub enum Bus {
     Pci,
 }
 
+/// The law that the transport timers of a device follow: waits for acknowledges, and after RNR NAKs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Timeouts {
+    /// As measured on devices, with the settings that they are delivered with. All generations have
+    /// the same law; the link decides about adaptive repetitions.
+    #[default]
+    Measured,
+    /// As measured on devices with `min_ack_timeout_limit_disabled` of the register ROCE_ACCL set:
+    /// RoCE without the firmware's floor and without adaptive repetitions. On InfiniBand like
+    /// [`Measured`](Self::Measured).
+    FloorOff,
+    /// The InfiniBand specification's: each wait is exactly as long as its code says.
+    Specification {
+        /// The code of the shortest wait for an acknowledge, from 0 to 31. 0 keeps every wait.
+        floor: u8,
+    },
+}
+
+impl Timeouts {
+    /// The specification with a floor of code 12, 16.8 ms. With shorter waits, a responder that the
+    /// scheduler lets wait looks like a lost packet.
+    pub const SPECIFICATION: Self = Self::Specification { floor: 12 };
+
+    /// The law of a setting: `measured`, `floor-off`, `specification`, or `specification:` and the
+    /// code of the floor. `None` for another text.
+    pub(crate) fn named(text: &str) -> Option<Self> {
+        Some(match text {
+            "measured" => Self::Measured,
+            "floor-off" => Self::FloorOff,
+            "specification" => Self::SPECIFICATION,
+            _ => {
+                let floor = text.strip_prefix("specification:")?.parse().ok()?;
+                (floor < 32).then_some(Self::Specification { floor })?
+            }
+        })
+    }
+
+    /// Returns its byte in recordings: the floor of the specification, or what follows 31.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Specification { floor } => floor.min(31),
+            Self::Measured => 32,
+            Self::FloorOff => 33,
+        }
+    }
+
+    /// The law that has a byte in recordings.
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            floor @ 0..=31 => Self::Specification { floor },
+            32 => Self::Measured,
+            33 => Self::FloorOff,
+            _ => return None,
+        })
+    }
+}
+
+impl std::fmt::Display for Timeouts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Measured => f.write_str("measured"),
+            Self::FloorOff => f.write_str("floor-off"),
+            Self::Specification { floor } => write!(f, "specification:{floor}"),
+        }
+    }
+}
+
 /// The settings that a device is created with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -96,16 +163,11 @@ pub struct Identity {
     /// log2 of a packet's maximum payload in bytes, if it is not the link's
     /// [default](Link::log_mtu). Longer packets are then lost.
     pub log_mtu: Option<u32>,
-    /// The shortest transport timeout kept, as a code from 0 to 31: see
-    /// [`Identity::TIMEOUT_FLOOR`].
-    pub timeout_floor: u8,
+    /// The law that transport timers follow.
+    pub timeouts: Timeouts,
 }
 
 impl Identity {
-    /// The usual floor of transport timeouts: code 12, 16.8 ms. Devices have such a floor too.
-    /// Below it, a responder that the scheduler lets wait would look like a lost packet.
-    pub const TIMEOUT_FLOOR: u8 = 12;
-
     /// Returns the Ethernet address from which packets of a GID are sent.
     pub fn source_mac(&self, gid_index: usize) -> [u8; 6] {
         self.gid_macs.get(&gid_index).copied().unwrap_or(self.mac)

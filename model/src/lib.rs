@@ -40,7 +40,7 @@
 //! | `MLX5_MODEL_TRACE` | the output of the recording of all that the devices do (see [`trace`]): a file (`%p` is the process), or `unix:` and a listening socket | none |
 //! | `MLX5_MODEL_TRACE_DETAIL` | `replay`: includes what the devices read, for a replay; `story` | `replay` |
 //! | `MLX5_MODEL_OBSERVE` | as `MLX5_MODEL_TRACE`: the output of a recording of what the process does with the kernel's devices, without the model | none |
-//! | `MLX5_MODEL_TIMEOUT_FLOOR` | 0 to 31: the code of the shortest transport timeout, 4.096 µs · 2^code | 12 |
+//! | `MLX5_MODEL_TIMEOUTS` | the law of transport timers (see [`Timeouts`]): `measured`, `floor-off`, `specification`, `specification:CODE` with the code of the shortest timeout, 0 to 31 | `measured` |
 //! | `MLX5_MODEL_CAPTURE` | a new file (`%p` is the process) for the frames that pass the ports, in pcapng (see [`capture`]) | none |
 //! | `MLX5_MODEL_PORT` | `active`, `disabled`; on InfiniBand also `armed`, `init`, `polling` | `active` |
 //! | `MLX5_MODEL_MTU` | 256, 512, 1024, 2048, 4096: the links' MTU | 4096; RoCE 1024 |
@@ -106,5 +106,6 @@ pub mod work;
 
 pub use frontend::uverbs::{
     Mode, Unavailable, fault_tallies, offered, refusal, run, set_faults, set_mode, set_port,
-    set_timeout_floor,
+    set_timeouts,
 };
+pub use identity::Timeouts;

@@ -77,7 +77,7 @@ fn make(card: &mut Card, performed: &Performed) {
         Call::Prefix(prefix) => card.add_prefix(*prefix),
         Call::Memic(bus) => card.set_memic(Memic::at(*bus)),
         Call::Port(up) => card.set_port(*up),
-        Call::TimeoutFloor(code) => card.set_timeout_floor(*code),
+        Call::Timeouts(timeouts) => card.set_timeouts(*timeouts),
         Call::OverrunCqs(number) => card.overrun_cqs(*number),
         Call::OverrunEqs(number) => card.overrun_eqs(*number),
         Call::WqeFaults(faults) => card.set_wqe_faults(faults.to_vec()),

@@ -204,6 +204,8 @@ counts! {
     implied_nak_seq_err: IMPLIED_NAK_SEQ_ERR,
     /// Retries because the peer did not respond in time.
     local_ack_timeout_err: LOCAL_ACK_TIMEOUT_ERR,
+    /// Requests that failed because the peer had no receive. Kernels before Linux 6.11 do not show it.
+    req_rnr_retries_exceeded: REQ_RNR_RETRIES_EXCEEDED,
     /// Receives that were too short.
     resp_local_length_error: RESP_LOCAL_LENGTH_ERROR,
     /// Requests with an invalid length.

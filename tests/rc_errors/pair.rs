@@ -70,6 +70,8 @@ pub struct Live {
 impl Pair {
     pub fn new(setup: Setup) -> Pair {
         let context = Context::open_first().unwrap();
+        // A peer that is gone is noticed sooner than by a device.
+        assert!(mlx5_model::set_timeouts(0, mlx5_model::Timeouts::SPECIFICATION));
         let a = End::new(&context, EVERYTHING);
         let b = End::new(&context, setup.region);
         let mut pair = Pair { setup, a, b };

@@ -45,14 +45,17 @@ pub struct Rig {
     pub pd: ProtectionDomain,
 }
 
-/// Opens the model, whose registers are noticed as `mode` says.
+/// Opens the model, whose registers are noticed as `mode` says. Its timers are the specification's: with
+/// those of devices, a peer that is gone is noticed after a second and more.
 pub fn open(mode: mlx5_model::Mode) -> Context {
     // The mode is the process's, and tests of one process want different ones.
     static OPENING: Mutex<()> = Mutex::new(());
     let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     mlx5_model::set_mode(mode).expect("stores can be noticed so");
     assert!(mlx5_model::offered(), "these tests are about the model: set MLX5_MODEL=always");
-    Context::open_first().expect("a device")
+    let context = Context::open_first().expect("a device");
+    assert!(mlx5_model::set_timeouts(0, mlx5_model::Timeouts::SPECIFICATION), "a device is open");
+    context
 }
 
 impl Rig {

@@ -42,13 +42,15 @@ fn text<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String {
 }
 
 impl Process {
-    /// Opens the model and connects to the other process. Queue pairs will have this timeout.
+    /// Opens the model and connects to the other process. Queue pairs will have this timeout, which is
+    /// as long as its code says.
     pub fn new(side: Side, control: Control, timeout: AckTimeout) -> Result<Self> {
         mlx5_model::set_mode(Mode::Trapped).map_err(|error| error.to_string())?;
         if !mlx5_model::offered() {
             return Err("the model is not offered; set MLX5_MODEL=always".to_owned());
         }
         let context = Context::open_first().map_err(text("opening the device"))?;
+        mlx5_model::set_timeouts(0, mlx5_model::Timeouts::SPECIFICATION);
         let local = LocalPort::new(&context, 1, None).map_err(text("port 1"))?;
         let pd = ProtectionDomain::new(&context).map_err(text("a protection domain"))?;
         let memory = Memory::new(&pd)?;

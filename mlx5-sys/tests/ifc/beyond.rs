@@ -6,6 +6,7 @@ const RDMA_CORE: &str = "rdma-core, providers/mlx5/mlx5_ifc.h";
 const RDMA_CORE_45: &str = "rdma-core 45, tests/mlx5_prm_structs.py";
 /// Later headers of Linux.
 const LATER: &str = "Linux 6.6, include/linux/mlx5/mlx5_ifc.h";
+const LATEST: &str = "Linux 6.11, include/linux/mlx5/mlx5_ifc.h";
 /// DPDK's header of commands.
 const DPDK: &str = "DPDK, drivers/common/mlx5/mlx5_prm.h";
 /// The same bits under the longer name of rdma-core's structures.
@@ -56,6 +57,7 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     ("phys_layer_statistical_cntrs", "EFFECTIVE_BER_COEF", MSTFLINT),
     ("mcia_reg", "DATA_SIZE", SIZE),
     ("mpein_reg", "LINK_PEER_MAX_SPEED", MSTFLINT),
+    ("query_q_counter_out", "REQ_RNR_RETRIES_EXCEEDED", LATEST),
 ];
 
 /// Lists whose elements come in a longer form as well, which the header has: structure, field.

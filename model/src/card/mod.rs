@@ -30,7 +30,7 @@ pub(crate) use reaction::{Destination, Reaction, parameter};
 pub(crate) use registers::{BlueflameCopy, Registers};
 pub use traffic::{CongestionCounts, Count, Counts, Sort, Traffic};
 
-pub use crate::identity::{Bus, Feature, Identity, PortState, Profile};
+pub use crate::identity::{Bus, Feature, Identity, PortState, Profile, Timeouts};
 pub use crate::trace::Complaints;
 pub use crate::wire::Link;
 
@@ -304,13 +304,11 @@ impl Card {
         self.port_up() && !self.stopped && !self.is_too_long(frame)
     }
 
-    /// Sets the shortest transport timeout, as a code from 0 to 31 (the lower five bits of `code`).
-    /// Queue pairs take it when they next move to another state.
-    pub fn set_timeout_floor(&mut self, code: u8) {
-        let code = code & 0x1f;
+    /// Sets the law of transport timers. Queue pairs take it when they next move to another state.
+    pub fn set_timeouts(&mut self, timeouts: Timeouts) {
         self.enter(
-            || Call::TimeoutFloor(code),
-            |card| card.identity.timeout_floor = code,
+            || Call::Timeouts(timeouts),
+            |card| card.identity.timeouts = timeouts,
             |()| false,
         );
     }

@@ -14,7 +14,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{OPCODE, Refusal, UID, buffer::PAS};
-use crate::card::{Bus, Card, Identity, Link, PortState, Profile};
+use crate::card::{Bus, Card, Identity, Link, PortState, Profile, Timeouts};
 use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::memory::test::Flat;
@@ -131,7 +131,7 @@ pub fn identity(link: Link) -> Identity {
         profile: Profile::default(),
         port: PortState::Active,
         log_mtu: None,
-        timeout_floor: Identity::TIMEOUT_FLOOR,
+        timeouts: Timeouts::default(),
     }
 }
 

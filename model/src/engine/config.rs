@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use crate::card::{Bus, Identity, Link, PortState, Profile};
+use crate::card::{Bus, Identity, Link, PortState, Profile, Timeouts};
 use crate::wire::mac;
 
 /// Upper bytes of the node GUIDs: NVIDIA's (Mellanox's) OUI.
@@ -38,7 +38,7 @@ pub fn identities(devices: usize, link: Link, seed: u64) -> Vec<Identity> {
                 profile: Profile::default(),
                 port: PortState::Active,
                 log_mtu: None,
-                timeout_floor: Identity::TIMEOUT_FLOOR,
+                timeouts: Timeouts::default(),
             }
         })
         .collect()

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use crate::card::{Card, Link, Sort};
+use crate::card::{Card, Link, Sort, Timeouts};
 use crate::clock::Clock;
 use crate::command::test::Rig;
 use crate::fabric::local::socket;
@@ -182,7 +182,8 @@ fn a_receiver_that_comes_later_is_waited_for() {
 
 #[test]
 fn a_peer_that_is_gone_is_noticed() {
-    let setup = Setup { timeout: 12, retries: 2, ..Setup::default() };
+    let setup =
+        Setup { timeout: 12, retries: 2, timeouts: Timeouts::SPECIFICATION, ..Setup::default() };
     let [mut one, other] = stations(setup);
     let key = other.side.key;
     drop(other);
@@ -194,7 +195,8 @@ fn a_peer_that_is_gone_is_noticed() {
 #[test]
 fn a_peer_that_has_not_run_yet_is_waited_for() {
     // Given up after 50 ms without an answer.
-    let setup = Setup { timeout: 12, retries: 2, ..Setup::default() };
+    let setup =
+        Setup { timeout: 12, retries: 2, timeouts: Timeouts::SPECIFICATION, ..Setup::default() };
     let [mut one, other] = stations(setup);
     let held = other.engine.stop();
     let post = one.write(64, other.side.key);
@@ -452,7 +454,13 @@ fn start_peer(domain: &str, rounds: usize) -> (std::process::Child, impl FnMut(&
 fn what_a_process_saw_before_it_died_is_acknowledged() {
     for round in 0..5 {
         let domain = domain();
-        let setup = Setup { timeout: 12, retries: 7, rnr_timer: 10, ..Setup::default() };
+        let setup = Setup {
+            timeout: 12,
+            retries: 7,
+            rnr_timer: 10,
+            timeouts: Timeouts::SPECIFICATION,
+            ..Setup::default()
+        };
         let mut own = Station::new(&domain, setup);
         let (mut child, mut said) = start_peer(&domain, 3);
         let numbers = said("peer");

@@ -45,10 +45,8 @@ fn of_requester(syndrome: Syndrome) -> Option<Field> {
         Syndrome::RemoteAccess => counter::REQ_REMOTE_ACCESS_ERRORS,
         Syndrome::RemoteOperation => counter::REQ_REMOTE_OPERATION_ERRORS,
         Syndrome::TransportRetriesExceeded => counter::REQ_TRANSPORT_RETRIES_EXCEEDED,
-        Syndrome::LocalAccess
-        | Syndrome::RnrRetriesExceeded
-        | Syndrome::RemoteAborted
-        | Syndrome::Chosen(_) => return None,
+        Syndrome::RnrRetriesExceeded => counter::REQ_RNR_RETRIES_EXCEEDED,
+        Syndrome::LocalAccess | Syndrome::RemoteAborted | Syndrome::Chosen(_) => return None,
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::bytes::{Put, Take};
 use super::{BUILD, OLDEST, ReadError, VERSION};
-use crate::identity::{Bus, Identity, PortState, Profile};
+use crate::identity::{Bus, Identity, PortState, Profile, Timeouts};
 use crate::wire::Link;
 
 /// The first bytes of every stream.
@@ -105,7 +105,7 @@ impl Header {
             // The complete profile is 0, as in streams of builds that knew no others.
             let profile = (card.profile as u8) << 2;
             put.u8(profile | u8::from(card.user_contexts) | u8::from(card.bus == Bus::Pci) << 1);
-            put.u8(card.port as u8).u8(card.log_mtu.unwrap_or(0) as u8).u8(card.timeout_floor);
+            put.u8(card.port as u8).u8(card.log_mtu.unwrap_or(0) as u8).u8(card.timeouts.code());
         }
         let mut bytes = MAGIC.to_vec();
         Put(&mut bytes)
@@ -181,7 +181,7 @@ impl Header {
                 log_mtu @ 8..=12 => Some(log_mtu.into()),
                 _ => return None,
             };
-            let timeout_floor = take.u8().filter(|code| *code < 32)?;
+            let timeouts = take.u8().and_then(Timeouts::from_code)?;
             cards.push(Identity {
                 node_guid,
                 link,
@@ -196,7 +196,7 @@ impl Header {
                 profile,
                 port,
                 log_mtu,
-                timeout_floor,
+                timeouts,
             });
         }
         let header = Header { build, detail, process, program, began, monotonic, cards };

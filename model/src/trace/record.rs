@@ -6,6 +6,7 @@ use super::bytes::{Put, Take};
 use super::mistake::Mistake;
 use crate::fault::WqeFault;
 use crate::function::{Notice, PortChange};
+use crate::identity::Timeouts;
 use crate::wire::{LinkAddress, Service, Way};
 
 /// Bytes before a record's content: its kind, and the content's length.
@@ -121,8 +122,8 @@ pub enum Call<'a> {
     Reset,
     /// The function reported an event of its own.
     Notice(Notice),
-    /// The shortest transport timeout became this code.
-    TimeoutFloor(u8),
+    /// Transport timers follow this law from now on.
+    Timeouts(Timeouts),
     /// A way through the fabric is full, or no longer.
     Congested {
         /// The way.
@@ -247,7 +248,7 @@ mod kind {
     pub const PORT: u8 = 13;
     pub const CONGESTED: u8 = 15;
     pub const SLOW: u8 = 16;
-    pub const TIMEOUT_FLOOR: u8 = 29;
+    pub const TIMEOUTS: u8 = 29;
     pub const OVERRUN_CQS: u8 = 17;
     pub const OVERRUN_EQS: u8 = 18;
     pub const STOP: u8 = 19;
@@ -477,9 +478,9 @@ impl Call<'_> {
                 put.u32(number.unwrap_or(ALL));
                 kind::OVERRUN_CQS
             }
-            Call::TimeoutFloor(code) => {
-                put.u8(*code);
-                kind::TIMEOUT_FLOOR
+            Call::Timeouts(timeouts) => {
+                put.u8(timeouts.code());
+                kind::TIMEOUTS
             }
             Call::OverrunEqs(number) => {
                 put.u32(number.unwrap_or(ALL));
@@ -547,7 +548,7 @@ impl Call<'_> {
             kind::STOP => Call::Stop,
             kind::RESET => Call::Reset,
             kind::NOTICE => Call::Notice(take_notice(take)?),
-            kind::TIMEOUT_FLOOR => Call::TimeoutFloor(take.u8().filter(|code| *code < 32)?),
+            kind::TIMEOUTS => Call::Timeouts(take.u8().and_then(Timeouts::from_code)?),
             kind::CONGESTED => Call::Congested { way: take_way(take)?, full: take.bool()? },
             kind::LOOK => Call::Look,
             kind::REFUSED => Call::Refused { errno: take.u32()? as i32, request: take.rest() },

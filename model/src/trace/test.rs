@@ -9,7 +9,7 @@ use super::{
     Call, Detail, Header, Mistake, OLDEST, Observed, Queue, ReadError, Reader, Record, Sink, Tap,
     VERSION, Verdict, What,
 };
-use crate::card::{Card, Link};
+use crate::card::{Card, Link, Timeouts};
 use crate::clock::{Clock, Random};
 use crate::command::hca_test as hca;
 use crate::command::test::{BASE, Rig, SIZE, identity};
@@ -312,7 +312,9 @@ fn records_are_read_as_they_were_written() {
         call(Call::Notice(Notice::Pages(-7))),
         call(Call::Notice(Notice::Port(PortChange::Gids))),
         call(Call::Notice(Notice::General(8))),
-        call(Call::TimeoutFloor(31)),
+        call(Call::Timeouts(Timeouts::Specification { floor: 31 })),
+        call(Call::Timeouts(Timeouts::Measured)),
+        call(Call::Timeouts(Timeouts::FloorOff)),
         call(Call::Congested { way: way(LinkAddress::Lid(0xbfff)), full: true }),
         call(Call::Slow { way: way(LinkAddress::Mac([2, 1, 2, 3, 4, 5])), slow: true }),
         Record::Reply(bytes()),

@@ -2,9 +2,11 @@
 
 use mlx5_sys::ifc::{Field, ads, qpc};
 
+use super::p_key;
 use super::rc::{Migration, WINDOW};
-use super::{p_key, timing};
-use crate::card::{Identity, Link};
+use super::timing::Schedule;
+use crate::card::{Identity, Link, Timeouts};
+use crate::clock::Random;
 use crate::object::{Qp, Service, Special};
 use crate::queue::Domain;
 use crate::wire::{DcEth, Ecn, Global, Route};
@@ -52,8 +54,10 @@ pub struct Parameters {
     pub message: u64,
     /// Every so many packets of a message ask for an acknowledge, and the last one does.
     pub ack_interval: u32,
-    /// Timeout in nanoseconds.
-    pub timeout: Option<u64>,
+    /// The law of its timers.
+    pub timeouts: Timeouts,
+    /// Waits for an answer; `None` for ever.
+    pub schedule: Option<Schedule>,
     /// Repetitions before a request fails.
     pub retries: u8,
     /// RNR NAKs before a request fails; 7 for any number.
@@ -110,7 +114,14 @@ impl Parameters {
             message: qp.longest_message(),
             // Without an acknowledge from half a window on, the window is used up and nothing moves.
             ack_interval: 1 << qp.get(qpc::LOG_ACK_REQ_FREQ).min(WINDOW.ilog2() - 1),
-            timeout: timing::timeout(path(ads::ACK_TIMEOUT), identity.timeout_floor),
+            timeouts: identity.timeouts,
+            schedule: Schedule::of(
+                identity.timeouts,
+                identity.link,
+                path(ads::ACK_TIMEOUT),
+                qp.get(qpc::RETRY_COUNT) as u8,
+                Random::seeded(identity.seed ^ u64::from(qp.number)).draw(),
+            ),
             retries: qp.get(qpc::RETRY_COUNT) as u8,
             rnr_retries: qp.get(qpc::RNR_RETRY) as u8,
             rnr_timer: qp.get(qpc::MIN_RNR_NAK) as u8,

@@ -44,7 +44,8 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Opens the device of this index in the library's list.
+    /// Opens the device of this index in the library's list. Its timers are the specification's:
+    /// [`Timing::least`] is their time.
     pub fn open(index: usize) -> Self {
         let mut count = 0;
         // SAFETY: `count` outlives the call. The list is used before it is freed, and only if it
@@ -55,6 +56,7 @@ impl Device {
             let context = ibv_open_device(*list.add(index));
             assert!(!context.is_null(), "open: {}", std::io::Error::last_os_error());
             ibv_free_device_list(list);
+            mlx5_model::set_timeouts(index, mlx5_model::Timeouts::SPECIFICATION);
             Self { context }
         }
     }
@@ -127,8 +129,7 @@ impl Timing {
     /// For live peers: a process that waits long for a processor must not count as gone.
     pub const PATIENT: Self = Self { code: 18, retries: 7 };
 
-    /// Time until the peer is given up, at least: each try waits for the time-out. The
-    /// specification allows a card four times as long.
+    /// Time until the peer is given up, at least: each try waits for the time-out.
     pub fn least(self) -> Duration {
         Duration::from_nanos(4096 << self.code) * (u32::from(self.retries) + 1)
     }

@@ -116,9 +116,9 @@ impl Story {
                 line.text = "the function is reset".to_owned();
                 line.with("event", "reset");
             }
-            Call::TimeoutFloor(code) => {
-                line.text = format!("the shortest transport timeout is that of code {code}");
-                line.with("code", *code);
+            Call::Timeouts(timeouts) => {
+                line.text = format!("transport timers follow the law {timeouts}");
+                line.with("timeouts", timeouts.to_string());
             }
             Call::Congested { way, full } => {
                 let state = if *full { "has no room" } else { "has room again" };

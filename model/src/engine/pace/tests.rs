@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::card::Card;
+use crate::card::{Card, Timeouts};
 use crate::clock::Clock;
 use crate::cost::{Parameters, VirtualTime};
 use crate::engine::Engine;
@@ -43,7 +43,7 @@ impl Machine {
         start: impl FnOnce(Vec<Card>) -> Arc<Engine>,
     ) -> Self {
         let mut side = Side::new(setup, 0);
-        side.rig.card.identity.timeout_floor = 0;
+        side.rig.card.identity.timeouts = Timeouts::Specification { floor: 0 };
         side.rig.card.keep_virtual_time(&Arc::<VirtualTime>::default(), costs);
         let identity = side.rig.card.identity.clone();
         let own = (peer.unwrap_or(side.qp), identity.lid, identity.gids[0]);
@@ -370,7 +370,7 @@ fn pair(
     });
     let mut cards = Vec::new();
     for (side, peer) in sides.iter_mut().zip([ends[1], ends[0]]) {
-        side.rig.card.identity.timeout_floor = 0;
+        side.rig.card.identity.timeouts = Timeouts::Specification { floor: 0 };
         side.rig.card.keep_virtual_time(&host, Parameters::DOCUMENTED);
         side.connect(setup, peer, [7, 7]);
         let identity = side.rig.card.identity.clone();

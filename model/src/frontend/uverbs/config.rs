@@ -2,7 +2,7 @@
 //! lists them.
 
 use super::{trap, valgrind};
-use crate::card::{Identity, Link, PortState, Profile};
+use crate::card::{Identity, Link, PortState, Profile, Timeouts};
 use crate::fault::Faults;
 use crate::private::files;
 use crate::trace::Detail;
@@ -130,8 +130,8 @@ pub(super) struct Config {
     pub port: PortState,
     /// log2 of the links' MTU, if it is not the default.
     pub log_mtu: Option<u32>,
-    /// The code of the shortest transport timeout.
-    pub timeout_floor: u8,
+    /// The law of transport timers.
+    pub timeouts: Timeouts,
     /// Rules for faults of devices and frames.
     pub faults: Faults,
     /// Whether device nodes can be opened.
@@ -159,7 +159,7 @@ const VARIABLES: &[&str] = &[
     "MLX5_MODEL_PRIVILEGE",
     "MLX5_MODEL_PROFILE",
     "MLX5_MODEL_TIME",
-    "MLX5_MODEL_TIMEOUT_FLOOR",
+    "MLX5_MODEL_TIMEOUTS",
     "MLX5_MODEL_TRACE",
     "MLX5_MODEL_TRACE_DETAIL",
     "MLX5_MODEL_UAR",
@@ -196,7 +196,7 @@ impl Config {
             profile: self.profile,
             port: self.port,
             log_mtu: self.log_mtu,
-            timeout_floor: self.timeout_floor,
+            timeouts: self.timeouts,
             ..identity
         }
     }
@@ -230,7 +230,7 @@ impl Config {
             return Err(format!("MLX5_MODEL_MODE=trapped {why}; set MLX5_MODEL_MODE=polled"));
         }
         let devices = number(get, "MLX5_MODEL_DEVICES", 1, DEVICES)?;
-        let timeout_floor = number(get, "MLX5_MODEL_TIMEOUT_FLOOR", 0, 31)?;
+        let timeouts = timeouts(get)?;
         let network = network(get, link, devices)?;
         let (devices, link) = match &network {
             Network::Machine => (devices.unwrap_or(1), link.unwrap_or(Link::InfiniBand)),
@@ -294,7 +294,7 @@ impl Config {
             profile,
             port,
             log_mtu,
-            timeout_floor: timeout_floor.map_or(Identity::TIMEOUT_FLOOR, |code| code as u8),
+            timeouts,
             faults,
             node: node.unwrap_or(Node::Open),
             pages: pages.unwrap_or(Pages::All),
@@ -370,6 +370,17 @@ fn profile(
         return Ok(profile);
     }
     Err(format!("{NAME}={} has no InfiniBand ports: set MLX5_MODEL_LINK=roce", profile.name()))
+}
+
+/// Reads the law of transport timers.
+fn timeouts(get: &dyn Fn(&str) -> Result<Option<String>, String>) -> Result<Timeouts, String> {
+    let Some(text) = get("MLX5_MODEL_TIMEOUTS")? else { return Ok(Timeouts::default()) };
+    Timeouts::named(&text).ok_or_else(|| {
+        format!(
+            "MLX5_MODEL_TIMEOUTS is {text:?}, not one of measured, floor-off, specification, \
+             specification:CODE with the code of the shortest timeout, 0 to 31"
+        )
+    })
 }
 
 /// Reads the rules for faults: a value with a slash is the path of a file.

@@ -86,6 +86,7 @@ pub(super) const TRANSPORT: &[(&str, Field)] = &[
     ("resp_cqe_flush_error", query_q_counter_out::RESP_CQE_FLUSH_ERROR),
     ("req_cqe_flush_error", query_q_counter_out::REQ_CQE_FLUSH_ERROR),
     ("req_transport_retries_exceeded", query_q_counter_out::REQ_TRANSPORT_RETRIES_EXCEEDED),
+    ("req_rnr_retries_exceeded", query_q_counter_out::REQ_RNR_RETRIES_EXCEEDED),
     ("roce_adp_retrans", query_q_counter_out::ROCE_ADP_RETRANS),
     ("roce_adp_retrans_to", query_q_counter_out::ROCE_ADP_RETRANS_TO),
     ("roce_slow_restart", query_q_counter_out::ROCE_SLOW_RESTART),

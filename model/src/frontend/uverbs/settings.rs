@@ -6,7 +6,7 @@ use super::config::{Mode, can_trap};
 use super::discovery::{Discovery, discovery};
 use super::poll;
 use super::running::Running;
-use crate::card::Card;
+use crate::card::{Card, Timeouts};
 use crate::fault::{Faults, RuleError, Tally};
 
 /// Set by [`set_mode`]; 0 where the environment decides.
@@ -91,12 +91,13 @@ pub fn set_faults(device: usize, rules: &str) -> Result<bool, RuleError> {
     Ok(with_card(device, |card| card.set_faults(&faults, device)).is_some())
 }
 
-/// Sets the shortest transport timeout on this process' slice of a device, as a code: a queue pair
-/// whose context asks for less than 4.096 µs · 2^`code` waits as long as that. Queue pairs take it
-/// when they next move to another state. 0 keeps every timeout as it is; more than 31 is 31. Returns
-/// whether there is such a device, and this process has opened one.
-pub fn set_timeout_floor(device: usize, code: u8) -> bool {
-    with_card(device, |card| card.set_timeout_floor(code.min(31))).is_some()
+/// Sets the law of transport timers on this process' slice of a device, in place of that of
+/// `MLX5_MODEL_TIMEOUTS`. Queue pairs take it when they next move to another state. Returns whether
+/// there is such a device, and this process has opened one.
+///
+/// Tests that only need a peer to be given up soon set [`Timeouts::SPECIFICATION`].
+pub fn set_timeouts(device: usize, timeouts: Timeouts) -> bool {
+    with_card(device, |card| card.set_timeouts(timeouts)).is_some()
 }
 
 /// Returns what each rule for faults has done at a device since the rules were set, in the order of

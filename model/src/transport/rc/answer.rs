@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::query_q_counter_out as counter;
 
-use super::super::{Parameters, Psn, timing};
+use super::super::{Parameters, Psn};
 use super::rendezvous::Fetched;
 use super::requester::{Kind, Requester};
 use crate::card::Card;
@@ -56,11 +56,7 @@ impl Requester {
             return Ok(());
         }
         match syndrome {
-            Some(Acknowledge::Rnr(timer)) => {
-                self.wait(now + timing::rnr_wait(timer))?;
-                card.count(own.number, counter::RNR_NAK_RETRY_ERR);
-                Ok(())
-            }
+            Some(Acknowledge::Rnr(timer)) => self.not_ready(card, own, timer, now),
             Some(Acknowledge::Nak(NakCode::Sequence)) => {
                 self.retry_once()?;
                 card.count(own.number, counter::PACKET_SEQ_ERR);

@@ -113,7 +113,8 @@ impl Requester {
         // Must never equal the number of a connection that an earlier process may have left open.
         let id = (card.random.draw() ^ card.clock.now()) as u32;
         self.initiator.connection = Some(Connection { address, route, id });
-        (self.retries, self.rnr_retries) = (own.retries, own.rnr_retries);
+        self.start_again(own);
+        self.rnr_retries = own.rnr_retries;
         // No WQE requests it, so it has no completion.
         self.enqueue(card, own, SendWqe::bare(0, 0, Signal::OnError), Kind::Connect);
         self.enqueue(card, own, wqe, kind);

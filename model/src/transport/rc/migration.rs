@@ -72,7 +72,7 @@ impl Rc {
         }
         self.set_migration(card, qp, Migration::Migrated);
         if let Some(own) = self.parameters {
-            self.requester.retries = own.retries;
+            self.requester.start_again(&own);
         }
         card.port.hold(Outcome::Event(qp, QpEvent::PathMigrated));
     }

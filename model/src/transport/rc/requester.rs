@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use mlx5_sys::ifc::query_q_counter_out;
+use mlx5_sys::ifc::query_q_counter_out as counter;
 
 use super::super::local::Alone;
+use super::super::timing::{self, Kind as Timeout, Schedule};
 use super::super::{Completion, Parameters, Psn};
 use super::credits::credits;
 use super::dynamic::Initiator;
@@ -210,6 +211,10 @@ pub(super) struct Requester {
     pub(super) credit: Credit,
     pub(super) retries: u8,
     pub(super) rnr_retries: u8,
+    /// Time-outs since the last answer.
+    timed_out: u32,
+    /// Whether no retry was left at the last RNR NAK: the wait is that for the error.
+    never_ready: bool,
     /// Set after going back because of an answer, until a request is answered or a time-out is over.
     rewound: bool,
     /// The time until which the peer asked to wait.
@@ -350,7 +355,7 @@ impl Requester {
             }
             *budget -= 1;
             if self.ack_until.is_none() {
-                self.ack_until = own.timeout.map(|timeout| card.clock.now() + timeout);
+                self.ack_until = self.next_timeout(own, card.clock.now());
             }
         }
         Ok(())
@@ -550,11 +555,22 @@ impl Requester {
 
     /// Restarts every limit after an answer.
     pub(super) fn progress(&mut self, own: &Parameters, now: u64) {
-        self.retries = own.retries;
+        self.start_again(own);
         self.rnr_retries = own.rnr_retries;
         self.rewound = false;
         let outstanding = self.high != self.unacknowledged;
-        self.ack_until = own.timeout.filter(|_| outstanding).map(|timeout| now + timeout);
+        self.ack_until = if outstanding { self.next_timeout(own, now) } else { None };
+    }
+
+    /// Lets requests be sent as often as if they were new.
+    pub(super) fn start_again(&mut self, own: &Parameters) {
+        self.retries = own.retries;
+        self.timed_out = 0;
+    }
+
+    /// Returns the time of the next time-out of a request that is sent or repeated now.
+    fn next_timeout(&self, own: &Parameters, now: u64) -> Option<u64> {
+        own.schedule.map(|schedule| now + schedule.wait(self.timed_out, self.retries))
     }
 
     /// Goes back to the oldest packet that is not acknowledged.
@@ -588,17 +604,35 @@ impl Requester {
         Ok(true)
     }
 
-    /// Waits until `until`: the peer has no receive posted.
-    pub(super) fn wait(&mut self, until: u64) -> Result<(), Syndrome> {
+    /// Waits as long as the timer code of an RNR NAK says: the peer has no receive posted. Without a
+    /// retry left, the error follows.
+    pub(super) fn not_ready(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        timer: u8,
+        now: u64,
+    ) -> Result<(), Syndrome> {
+        card.count(own.number, counter::RNR_NAK_RETRY_ERR);
         if self.rnr_until.is_some() {
             return Ok(());
         }
+        let link = card.identity.link;
+        let mut wait = timing::rnr_wait(own.timeouts, link, timer);
         if self.rnr_retries != FOR_EVER {
-            self.rnr_retries =
-                self.rnr_retries.checked_sub(1).ok_or(Syndrome::RnrRetriesExceeded)?;
+            match self.rnr_retries.checked_sub(1) {
+                Some(left) => self.rnr_retries = left,
+                None => {
+                    wait = timing::never_ready(own.timeouts, link);
+                    if wait == 0 {
+                        return Err(Syndrome::RnrRetriesExceeded);
+                    }
+                    self.never_ready = true;
+                }
+            }
         }
         self.rewind();
-        self.rnr_until = Some(until);
+        self.rnr_until = Some(now + wait);
         Ok(())
     }
 
@@ -612,26 +646,69 @@ impl Requester {
         now: u64,
     ) -> Result<bool, Syndrome> {
         if let Some(until) = self.rnr_until {
-            if until <= now {
-                self.rnr_until = None;
-                return Ok(true);
+            if until > now {
+                return Ok(false);
             }
-            return Ok(false);
+            self.rnr_until = None;
+            // Other streams of an initiator go on after the error.
+            return match std::mem::take(&mut self.never_ready) {
+                true => Err(Syndrome::RnrRetriesExceeded),
+                false => Ok(true),
+            };
         }
         if self.ack_until.is_some_and(|until| until <= now) {
             let peer = self.toward(own);
             if card.port.is_slow(&peer.route, peer.remote) {
-                self.ack_until = own.timeout.map(|timeout| now + timeout);
+                self.ack_until = self.next_timeout(own, now);
                 return Ok(false);
             }
             self.rewound = false;
             self.ack_until = None;
-            if self.high != self.unacknowledged {
-                self.retry()?;
-                card.count(own.number, query_q_counter_out::LOCAL_ACK_TIMEOUT_ERR);
-                return Ok(true);
+            if let (true, Some(schedule)) = (self.high != self.unacknowledged, own.schedule) {
+                return self.time_out(card, own, &schedule, now);
             }
         }
         Ok(false)
+    }
+
+    /// Handles a time-out: repeats the packets in flight, or gives up. Returns whether there are packets
+    /// to send now.
+    fn time_out(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        schedule: &Schedule,
+        now: u64,
+    ) -> Result<bool, Syndrome> {
+        let kind = schedule.kind(self.timed_out);
+        let gives_up = schedule.gives_up(self.timed_out, self.retries);
+        if schedule.is_roce() || !gives_up {
+            card.count(
+                own.number,
+                match kind {
+                    Timeout::Adaptive | Timeout::LastAdaptive => counter::ROCE_ADP_RETRANS,
+                    Timeout::Regular | Timeout::Silent => counter::LOCAL_ACK_TIMEOUT_ERR,
+                },
+            );
+        }
+        if gives_up {
+            return Err(Syndrome::TransportRetriesExceeded);
+        }
+        self.timed_out += 1;
+        if kind == Timeout::Silent {
+            self.ack_until = self.next_timeout(own, now);
+            return Ok(false);
+        }
+        if kind != Timeout::Adaptive {
+            self.retries = self.retries.saturating_sub(1);
+        }
+        if schedule.is_roce() {
+            // Measured on ConnectX-6: slow restart counts each repetition as a notification of
+            // congestion that was handled (evidence E056).
+            card.count(own.number, counter::ROCE_SLOW_RESTART_CNPS);
+            card.congestion.handled += 1;
+        }
+        self.rewind();
+        Ok(true)
     }
 }

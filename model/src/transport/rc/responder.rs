@@ -83,6 +83,15 @@ pub(in super::super) fn counted(opcode: Opcode) -> Option<Field> {
     }
 }
 
+/// Whether the queue pair grants requests of a kind.
+fn grants(own: &Parameters, opcode: Opcode) -> bool {
+    match opcode {
+        Opcode::ReadRequest => own.remote_read,
+        _ if opcode.has_atomic() || opcode.has_masked() => own.atomic_sizes != 0,
+        _ => !opcode.is_write() || own.remote_write,
+    }
+}
+
 impl Responder {
     pub(super) fn start(&mut self, own: &Parameters) {
         *self = Self { started: true, expected: Psn::new(own.receive_psn), ..Self::default() };
@@ -217,7 +226,9 @@ impl Responder {
         let Some(domain) = Self::domain(card, own, header) else {
             return Err(self.invalid(header));
         };
-        if let Some(counter) = counted(opcode) {
+        // Measured on ConnectX-5: a request that the queue pair does not grant is not counted (evidence,
+        // table counters-by-fault).
+        if let Some(counter) = counted(opcode).filter(|_| grants(own, opcode)) {
             card.count(own.number, counter);
         }
         if opcode.is_send() {

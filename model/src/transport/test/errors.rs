@@ -4,6 +4,7 @@ use mlx5_sys::ifc::{Field, create_mkey_in, mkc};
 
 use super::side::{Post, REGION, Side};
 use super::{Pair, Setup};
+use crate::card::Timeouts;
 use crate::fault::Faults;
 use crate::object::State;
 use crate::wire::Header;
@@ -288,7 +289,8 @@ fn requests_that_cannot_be_executed() {
 
 #[test]
 fn a_peer_that_does_not_answer() {
-    let setup = Setup { timeout: 13, retries: 3, ..Setup::default() };
+    let timeouts = Timeouts::SPECIFICATION;
+    let setup = Setup { timeout: 13, retries: 3, timeouts, ..Setup::default() };
     let mut pair = Pair::new(setup);
     pair.drop = Box::new(|_, _| true);
     let [own, peer] = &mut pair.sides;

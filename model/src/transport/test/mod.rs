@@ -10,6 +10,7 @@
 //! - [`tags`]: tag matching.
 //! - [`extended`]: masked atomics, DMA memcpy, queues that steer others.
 //! - [`timing`]: waits, measured on the manual clock.
+//! - [`measured`]: waits and their counters, as they were measured on devices.
 //! - [`faults`]: faults of devices by rule.
 //! - [`unreliable`] and [`datagram`]: services without retransmission.
 //! - [`counters`]: counts errors.
@@ -34,6 +35,7 @@ mod errors;
 pub(crate) mod extended;
 mod faults;
 mod limits;
+mod measured;
 mod rules;
 mod scale;
 mod seeds;
@@ -49,7 +51,7 @@ mod xrc;
 
 use side::Side;
 
-use crate::card::Link;
+use crate::card::{Link, Timeouts};
 use crate::object::{Service, Special};
 use crate::wire::Frame;
 
@@ -64,6 +66,8 @@ pub struct Setup {
     pub psn: [u32; 2],
     pub depth: u32,
     pub timeout: u32,
+    /// The law of the timers.
+    pub timeouts: Timeouts,
     pub retries: u32,
     pub rnr_retries: u32,
     pub rnr_timer: u32,
@@ -98,6 +102,7 @@ impl Default for Setup {
             psn: [0x123, 0xabc],
             depth: 4,
             timeout: 14,
+            timeouts: Timeouts::Measured,
             retries: 7,
             rnr_retries: 7,
             rnr_timer: 12,

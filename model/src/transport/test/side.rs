@@ -125,6 +125,7 @@ impl Side {
 
     /// On a card that has a name already.
     pub fn with(mut rig: Rig, setup: Setup) -> Self {
+        rig.card.identity.timeouts = setup.timeouts;
         // The port has every path MTU of a connection.
         if setup.service != Service::Ud {
             rig.card.identity.log_mtu = Some(12);

@@ -5,11 +5,14 @@ use std::rc::Rc;
 
 use super::side::Side;
 use super::{Pair, Setup};
+use crate::card::{Link, Timeouts};
 use crate::object::State;
 use crate::transport::timing::rnr_wait;
 use crate::wire::{Acknowledge, Header, NakCode, Opcode};
 
 const RNR_EXCEEDED: u8 = 0x16;
+/// The laws that a device may follow.
+const LAWS: [Timeouts; 2] = [Timeouts::Measured, Timeouts::SPECIFICATION];
 
 fn opcode_of(pair: &Setup, frame: &crate::wire::Frame) -> Header {
     Header::decode(pair.link, &frame.0).expect("a packet").0
@@ -17,8 +20,9 @@ fn opcode_of(pair: &Setup, frame: &crate::wire::Frame) -> Header {
 
 #[test]
 fn a_receiver_that_is_not_ready_is_waited_for_as_long_as_it_says() {
-    for code in 0..32 {
-        let setup = Setup { rnr_timer: code, rnr_retries: 7, ..Setup::default() };
+    for (timeouts, code) in LAWS.into_iter().flat_map(|law| (0..32).map(move |code| (law, code))) {
+        let rnr_wait = |code| rnr_wait(timeouts, Link::InfiniBand, code);
+        let setup = Setup { rnr_timer: code, rnr_retries: 7, timeouts, ..Setup::default() };
         let mut pair = Pair::new(setup);
         let tries = Rc::new(Cell::new(0));
         let seen = tries.clone();
@@ -42,8 +46,11 @@ fn a_receiver_that_is_not_ready_is_waited_for_as_long_as_it_says() {
 
 #[test]
 fn a_receiver_that_is_never_ready_is_given_up() {
-    for retries in 0..7 {
-        let setup = Setup { rnr_timer: 5, rnr_retries: retries, ..Setup::default() };
+    for (timeouts, retries) in
+        LAWS.into_iter().flat_map(|law| (0..7).map(move |count| (law, count)))
+    {
+        let rnr_wait = |code| rnr_wait(timeouts, Link::InfiniBand, code);
+        let setup = Setup { rnr_timer: 5, rnr_retries: retries, timeouts, ..Setup::default() };
         let mut pair = Pair::new(setup);
         pair.sides[0].send(8);
         pair.sides[0].send(8);
@@ -78,7 +85,7 @@ fn a_timeout_is_as_short_as_the_floor_allows() {
     for (floor, code, waits) in [(12, 5, 12), (0, 5, 5), (7, 5, 7), (0, 1, 1), (16, 14, 16)] {
         let setup = Setup { timeout: code, ..Setup::default() };
         let mut sides = [Side::new(setup, 0), Side::new(setup, 1)];
-        sides[0].rig.card.set_timeout_floor(floor);
+        sides[0].rig.card.set_timeouts(Timeouts::Specification { floor });
         Pair::connect(&mut sides, [setup; 2]);
         let mut pair = Pair::between(sides);
         pair.drop = Box::new(|from, _| from == 0);
@@ -129,7 +136,7 @@ fn a_gap_is_repeated_at_once() {
 
 #[test]
 fn an_atomic_whose_answer_is_lost_is_not_done_twice() {
-    let setup = Setup::default();
+    let setup = Setup { timeouts: Timeouts::SPECIFICATION, ..Setup::default() };
     let mut pair = Pair::new(setup);
     let mut lost = 0;
     pair.drop = Box::new(move |from, frame| {

@@ -20,7 +20,7 @@ fn a_variable_that_is_not_known_is_refused_with_the_nearest_name() {
     for (wrong, right) in [
         ("MLX5_MODEL_LNIK", "MLX5_MODEL_LINK"),
         ("MLX5_MODEL_DEVICE", "MLX5_MODEL_DEVICES"),
-        ("MLX5_MODEL_TIMEOUT_FLOR", "MLX5_MODEL_TIMEOUT_FLOOR"),
+        ("MLX5_MODEL_TIMEOUT_FLOOR", "MLX5_MODEL_TIMEOUTS"),
         ("MLX5_MODEL_FAULT", "MLX5_MODEL_FAULTS"),
     ] {
         let error = check(&["PATH", "MLX5_MODEL", wrong]).unwrap_err();
@@ -47,7 +47,7 @@ fn an_empty_environment_gives_the_defaults() {
     assert_eq!(config.devices, 1);
     assert!(config.user_contexts && config.trace.is_none() && config.capture.is_none());
     assert_eq!((config.port, config.log_mtu), (PortState::Active, None));
-    assert_eq!(config.timeout_floor, Identity::TIMEOUT_FLOOR);
+    assert_eq!(config.timeouts, Timeouts::Measured);
     assert_eq!((config.node, config.pages), (Node::Open, Pages::All));
     assert_eq!((config.time, config.privilege), (Time::Real, Privilege::Granted));
 }
@@ -70,11 +70,17 @@ fn virtual_time_is_for_trapped_stores_of_one_process() {
 }
 
 #[test]
-fn the_floor_of_timeouts_is_a_code() {
-    for code in [0, 16, 31] {
-        let config = read(&[("MLX5_MODEL_TIMEOUT_FLOOR", &code.to_string())]).unwrap();
+fn the_law_of_timeouts_has_a_name() {
+    for (text, law) in [
+        ("measured", Timeouts::Measured),
+        ("floor-off", Timeouts::FloorOff),
+        ("specification", Timeouts::SPECIFICATION),
+        ("specification:0", Timeouts::Specification { floor: 0 }),
+        ("specification:31", Timeouts::Specification { floor: 31 }),
+    ] {
+        let config = read(&[("MLX5_MODEL_TIMEOUTS", text)]).unwrap();
         let identity = crate::command::test::identity(Link::InfiniBand);
-        assert_eq!(config.applied_to(identity).timeout_floor, code);
+        assert_eq!(config.applied_to(identity).timeouts, law);
     }
 }
 
@@ -119,8 +125,9 @@ fn a_value_that_is_not_known_is_refused_by_name() {
         ("MLX5_MODEL_PROFILE", "cx4"),
         // InfiniBand is the default link.
         ("MLX5_MODEL_PROFILE", "cx6dx"),
-        ("MLX5_MODEL_TIMEOUT_FLOOR", "32"),
-        ("MLX5_MODEL_TIMEOUT_FLOOR", "-1"),
+        ("MLX5_MODEL_TIMEOUTS", "specification:32"),
+        ("MLX5_MODEL_TIMEOUTS", "specification:-1"),
+        ("MLX5_MODEL_TIMEOUTS", "12"),
         ("MLX5_MODEL_FAULTS", "los"),
         ("MLX5_MODEL_FAULTS", "/no/such/file"),
         ("MLX5_MODEL_NODE", "gone"),
