@@ -179,19 +179,21 @@ impl Attributes for RtrAttributes {
 ///
 /// ```
 /// use std::time::Duration;
-/// use mlx5::verbs::{AckTimeout, RtsAttributes};
+/// use mlx5::verbs::{AckTimeout, LinkLayer, RtsAttributes};
 ///
-/// // Gives an unreachable peer up after some 0.5 s, and one without receives after 3 tries.
+/// // A device gives an unreachable peer up after 3.7 s on RoCE, and one without receives after 3 tries.
 /// let timeout = AckTimeout::at_least(Duration::from_millis(60));
 /// let rts = RtsAttributes { timeout, retry_cnt: 7, rnr_retry: 3, ..RtsAttributes::default() };
-/// assert!(rts.timeout.duration().is_some_and(|timeout| timeout < Duration::from_millis(120)));
+/// let given_up = rts.timeout.dead_peer_after(rts.retry_cnt, LinkLayer::Ethernet);
+/// assert!(given_up.is_some_and(|time| time < Duration::from_millis(3700)));
 /// ```
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct RtsAttributes {
     /// The first packet sequence number to send, 24 bits: the peer's `rq_psn`.
     pub sq_psn: u32,
-    /// The time to wait for an acknowledgement before retransmitting.
+    /// The time to wait for an acknowledgement before retransmitting; see
+    /// [`AckTimeout::dead_peer_after`] for what devices make of it.
     pub timeout: AckTimeout,
     /// Retransmissions before the connection fails, 0 to 7.
     pub retry_cnt: u8,

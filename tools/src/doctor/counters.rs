@@ -31,6 +31,7 @@ const TRANSPORT: [Family; 4] = [
             ("packet_seq_err", "NAKs for packets out of sequence"),
             ("local_ack_timeout_err", "ACKs that did not come in time"),
             ("implied_nak_seq_err", "ACKs beyond a lost response"),
+            ("roce_adp_retrans", "adaptive repetitions: most losses that heal show here alone"),
             ("roce_slow_restart", "slow restarts after a loss"),
         ],
     },
@@ -189,5 +190,9 @@ mod tests {
         assert_eq!(wrong.verdict, Verdict::Warning);
         assert_eq!(wrong.found, "rnr_nak_retry_err 7 (RNR NAKs: the peer had no receive)");
         assert!(wrong.cure.unwrap().contains("too few receives"));
+        // Losses that heal show there alone (evidence E069).
+        let healed = only("roce_adp_retrans", 9);
+        assert_eq!(healed.verdict, Verdict::Warning);
+        assert!(healed.found.contains("roce_adp_retrans 9"), "{}", healed.found);
     }
 }

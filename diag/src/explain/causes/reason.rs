@@ -128,7 +128,7 @@ reasons! {
     WRONG_PATH ANY "the port that was chosen has no path to the peer: other rails, networks, or a firewall between"
         => "limit the program to devices that reach each other; test each pair with `ib_write_bw`";
     SHORT_TIMEOUT ANY "timeout and retry_cnt are too small for the fabric or for a peer that pauses"
-        => "raise timeout (4.096 us * 2^timeout) to 14 or more, and retry_cnt to 7";
+        => "raise retry_cnt to 7, and timeout above 16: devices wait 2 * 4.096 us * 2^timeout, and 537 ms at least";
     OLD_SOFTWARE ANY "a defect of the program, the library, driver or firmware of that version"
         => "update program, libraries, firmware and driver; look at their release notes";
 
