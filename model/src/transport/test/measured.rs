@@ -5,13 +5,17 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use mlx5_evidence::{Comparison, Row, Table};
-use mlx5_sys::ifc::{create_mkey_in, mkc};
+use mlx5_sys::ifc::{
+    create_mkey_in, mkc, opcode, query_vport_counter_in, query_vport_counter_out, traffic_counter,
+};
 
 use super::counters::{counts, sets};
 use super::side::{Post, REGION, Side};
 use super::{Pair, Setup};
 use crate::card::{CongestionCounts, Link, Timeouts};
+use crate::command::test::Command;
 use crate::object::State;
+use crate::wire::mac;
 
 /// Devices that a row is compared with: each draws other numbers.
 const SEEDS: u64 = 24;
@@ -481,6 +485,61 @@ fn each_fault_moves_the_counters_that_were_measured() {
         }
         let cells: Vec<&dyn ToString> = cells.iter().map(|cell| cell as &dyn ToString).collect();
         comparison.row(&cells);
+    }
+    comparison.write();
+}
+
+/// The bytes that the virtual ports of the requester and of the responder have sent.
+fn sent_bytes(pair: &mut Pair) -> [u64; 2] {
+    [0, 1].map(|side: usize| {
+        let query = Command::new(opcode::QUERY_VPORT_COUNTER, query_vport_counter_in::SIZE);
+        let reply = pair.sides[side].rig.run(&query).expect("accepted");
+        let sent = query_vport_counter_out::TRANSMITTED_IB_UNICAST;
+        traffic_counter::OCTETS.within(sent).get(&reply)
+    })
+}
+
+#[test]
+fn a_virtual_port_counts_the_bytes_of_a_packet_that_were_measured() {
+    let table = Table::read("vport-rdma-bytes");
+    let measured = |fault: &str| {
+        let row = table.rows().find(|row| row.text("fault") == fault).expect("a row");
+        row.number::<u64>("bytes").expect("a number")
+    };
+    let setup = Setup { rnr_retries: 0, ..roce(Timeouts::Measured, 14, 7) };
+    let mut sides = [Side::new(setup, 0), Side::new(setup, 1)];
+    for (host, side) in (1..).zip(&mut sides) {
+        // The packets that were counted had IPv4 headers.
+        let gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 18, 0, host];
+        let identity = &mut side.rig.card.identity;
+        (identity.gids[0], identity.mac) = (gid, mac(&gid));
+    }
+    Pair::connect(&mut sides, [setup; 2]);
+    let mut pair = Pair::between(sides);
+    let [own, peer] = &mut pair.sides;
+    own.write_to(0, 64, peer.key);
+    let mut read = Post::new(0x10);
+    (read.data, read.remote) = (vec![(0, 64, own.key)], (Side::address(0), peer.key));
+    pair.settle();
+    let written = sent_bytes(&mut pair);
+    assert_eq!(written, [measured("valid_write64"), measured("server_ack")]);
+    pair.sides[0].post(&read);
+    pair.settle();
+    let both = sent_bytes(&mut pair);
+    assert_eq!(both, [measured("perm"), measured("server_perm")]);
+    pair.sides[0].send(64);
+    pair.settle();
+    let sent = sent_bytes(&mut pair);
+    assert_eq!(sent[0] - both[0], measured("rnr"));
+    let mut comparison = Comparison::new("vport-rdma-bytes", &["packets", "measured", "bytes"]);
+    for (packets, fault, bytes) in [
+        ("WRITE of 64 bytes", "valid_write64", written[0]),
+        ("its acknowledge", "server_ack", written[1]),
+        ("WRITE and READ of 64 bytes", "perm", both[0]),
+        ("their answers", "server_perm", both[1]),
+        ("SEND of 64 bytes", "rnr", sent[0] - both[0]),
+    ] {
+        comparison.row(&[&packets, &measured(fault), &bytes]);
     }
     comparison.write();
 }
