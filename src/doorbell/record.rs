@@ -1,4 +1,4 @@
-//! Doorbell records: words in memory that the HCA reads to learn how far it may go.
+//! Doorbell records: words in memory that tell the HCA what is posted, or which CQEs are consumed.
 
 use core::ptr::NonNull;
 

@@ -38,8 +38,9 @@ pub enum UarMapping {
     /// every register that `mlx5dv_init_obj` reports without a BlueFlame size: the first one of a
     /// context is on a write-combining page and shared.
     ///
-    /// If set for a register that is write-combining, doorbells come late, or before the record.
-    /// Then the HCA does not reach the newest WQEs until the next doorbell. There is no other harm.
+    /// Set it only for a register that is uncached. With write-combining memory, doorbells come late,
+    /// and no manual of a processor keeps them behind the WQE: then the HCA executes what the slot
+    /// had before.
     Uncached,
 }
 

@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{
 use super::buffer::{self, Geometry};
 use super::capability::{LOG_MAX_RECORDLESS_SQ, LOG_MAX_STREAMS, MAX_RQ_WQE};
 use super::umem::{self, RecordFields};
-use super::{Refusal, context, counter, get, owned, uid};
+use super::{Refusal, context, counter, get, owned, transition, uid};
 use crate::card::{Card, Feature};
 use crate::object::{Qp, ReceiveQueue, Role, SendQueue, Service, Special, Srq, State};
 use crate::transport::QueuePair;
@@ -254,8 +254,7 @@ pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
     }
     // What the transport holds for it must go first: timers, packets waiting for memory.
     if qp.state != State::Reset {
-        qp.reset();
-        card.state_changed(number);
+        transition::reset(card, number);
     }
     card.objects.remove_qp(number);
     Ok(())

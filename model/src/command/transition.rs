@@ -236,11 +236,19 @@ pub fn to_error(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
 
 pub fn to_reset(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, rst2init_qp_in::QPN);
-    let qp = card.objects.queue_pair_mut(number).ok_or(Refusal::NoQp)?;
+    let qp = card.objects.queue_pair(number).ok_or(Refusal::NoQp)?;
     owned(qp.uid, uid(input))?;
-    qp.reset();
-    card.state_changed(number);
+    reset(card, number);
     Ok(())
+}
+
+/// Moves a queue pair, or an Ethernet queue, to Reset.
+pub(super) fn reset(card: &mut Card, number: u32) {
+    card.check_unrung(number);
+    if let Some(qp) = card.objects.qps.get_mut(&number) {
+        qp.reset();
+        card.state_changed(number);
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! Queue pairs.
 
+use std::collections::VecDeque;
+
 use mlx5_sys::ifc::{Field, qpc, rqc, sqc};
 
 use super::{Pages, Strides, Target, TransportState};
 use crate::wire::Service;
+use crate::work::FailedWqe;
 
 /// State of a queue pair, as QPC encodes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,17 +37,72 @@ pub struct SendQueue {
     pub blocks: u32,
     /// Counter (not masked) of the next block to fetch a WQE from.
     pub fetched: u16,
-    /// Counter up to which WQEs may be fetched: the doorbell record as last read.
+    /// Counter up to which WQEs may be fetched. It comes from the doorbell register. In an error
+    /// state it is the doorbell record as last read (measured on ConnectX-6, evidence E001, E003).
     pub producer: u16,
-    /// Whether the doorbell was rung since the last read of the record that found nothing new. A
-    /// card reads the record only then.
+    /// Whether a doorbell register has named WQEs since the last reset. It has not where the front
+    /// end sees no single stores.
     pub rung: bool,
+    /// Counter up to which the device is done, as QUERY_QP tells it.
+    pub executed: u16,
+    /// The oldest WQEs that are not complete, after an error: their CQEs wait until the doorbell
+    /// record covers them.
+    pub failed: VecDeque<FailedWqe>,
     /// Counter up to which this queue may run, if another queue steers it.
     pub enabled: u16,
     /// The WQE that came with the last doorbell. It is executed if it is the next one.
     pub copied: Option<Box<CopiedWqe>>,
     /// Whether the program itself moved the queue pair to Error, and no WQE was flushed since.
     pub told_to_flush: bool,
+}
+
+/// The largest ring in blocks: the counter of a doorbell or record that is farther ahead is behind.
+const LARGEST_RING: u16 = 1 << 15;
+
+impl SendQueue {
+    /// Returns whether a producer counter covers a WQE: the WQE is before the counter, by no more
+    /// than the largest ring. A counter that is behind covers nothing.
+    pub fn covers(producer: u16, wqe: u16) -> bool {
+        (1..=LARGEST_RING).contains(&producer.wrapping_sub(wqe))
+    }
+
+    /// Moves the fetch counter past a WQE.
+    pub fn pass(&mut self, blocks: u16) {
+        self.fetched = self.fetched.wrapping_add(blocks);
+        self.executed = self.fetched;
+    }
+
+    /// Returns whether the ring can hold WQEs up to a counter.
+    pub fn holds_up_to(&self, producer: u16) -> bool {
+        u32::from(producer.wrapping_sub(self.fetched)) <= self.blocks
+    }
+
+    /// Returns the counter of the first WQE that is not complete, after an error.
+    pub fn first_incomplete(&self) -> u16 {
+        self.failed.front().map_or(self.fetched, |failed| failed.index)
+    }
+
+    /// Takes the doorbell record's counter as the end of the queue, in an error state.
+    pub fn load(&mut self, record: u16) {
+        self.producer = record;
+        let first = self.first_incomplete();
+        // A record that is behind leaves QUERY_QP's other counter alone (evidence E007).
+        if record == first || Self::covers(record, first) {
+            self.executed = record;
+        }
+    }
+
+    /// Takes the next failed WQE that the record covers.
+    pub fn take_covered(&mut self) -> Option<FailedWqe> {
+        let first = self.failed.front()?.index;
+        if Self::covers(self.producer, first) { self.failed.pop_front() } else { None }
+    }
+
+    /// Forgets all WQEs: the counters start at zero again.
+    fn reset(&mut self) {
+        let Self { pages, blocks, .. } = std::mem::take(self);
+        *self = Self { pages, blocks, ..Self::default() };
+    }
 }
 
 /// A WQE of one block that was copied to a BlueFlame register in one store.
@@ -159,12 +217,7 @@ impl Qp {
     /// resets its part when it hears of the state.
     pub fn reset(&mut self) {
         self.state = State::Reset;
-        self.sq.fetched = 0;
-        self.sq.producer = 0;
-        self.sq.copied = None;
-        self.sq.rung = false;
-        self.sq.enabled = 0;
-        self.sq.told_to_flush = false;
+        self.sq.reset();
         self.rq.taken = 0;
         self.rq.producer = 0;
         if let Some(strides) = self.strides_mut() {
@@ -255,6 +308,31 @@ impl Qp {
         1 << self.get(qpc::LOG_MSG_MAX)
     }
 
+    /// Whether its send queue has stopped on an error.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.state, State::SqError | State::Error)
+    }
+
+    /// Whether the device polls its doorbell record: it has failed, and WQEs may still be posted.
+    pub fn is_watched(&self) -> bool {
+        self.state == State::Error && self.rq.wqes > 0
+            || self.has_failed() && self.has_send_record()
+    }
+
+    /// Returns whether the doorbell record of a queue pair in an error state, with this content,
+    /// tells of receives or sends that have no CQE yet.
+    pub fn has_news(&self, record: [u8; 8]) -> bool {
+        let word = |at: usize| u16::from_be_bytes([record[at + 2], record[at + 3]]);
+        let receives = self.state == State::Error && self.rq.wqes > 0;
+        receives && word(0) != self.rq.taken
+            || self.has_send_record() && SendQueue::covers(word(4), self.sq.first_incomplete())
+    }
+
+    /// Whether its send queue has a doorbell record that the device reads.
+    pub fn has_send_record(&self) -> bool {
+        self.sq.blocks > 0 && !self.is_recordless()
+    }
+
     /// Whether its send queue has no doorbell record. Then the doorbell says which WQEs are posted.
     pub fn is_recordless(&self) -> bool {
         self.get(qpc::SEND_DBR_MODE) == 1
@@ -272,7 +350,7 @@ impl Qp {
             transport.describe(&mut context);
         }
         qpc::STATE.set(&mut context, self.state as u64);
-        qpc::HW_SQ_WQEBB_COUNTER.set(&mut context, self.sq.fetched.into());
+        qpc::HW_SQ_WQEBB_COUNTER.set(&mut context, self.sq.executed.into());
         qpc::SW_SQ_WQEBB_COUNTER.set(&mut context, self.sq.producer.into());
         qpc::HW_RQ_COUNTER.set(&mut context, self.rq.taken.into());
         qpc::SW_RQ_COUNTER.set(&mut context, self.rq.producer.into());

@@ -5,7 +5,7 @@ use mlx5_sys::ifc::{cqc, qpc};
 use super::send::BLOCK;
 use crate::card::{BlueflameCopy, Card};
 use crate::cost::Store;
-use crate::object::CopiedWqe;
+use crate::object::{CopiedWqe, Qp, SendQueue};
 
 /// Offsets into a UAR page (`mlx5dv.h`, `mlx5_ifc.h`; `device.h` for the EQ's).
 const CQ_ARM: usize = 0x20;
@@ -34,7 +34,10 @@ impl Card {
                 self.update_eq(uar, word >> 24, word, offset == EQ_ARM);
             }
             (CQ_ARM, 8) => self.arm_register(uar, be32(bytes, 0), be32(bytes, 4)),
-            (RECORDLESS, 8) => return self.recordless(uar, be32(bytes, 0), be32(bytes, 4)),
+            (RECORDLESS, 8) => {
+                let words = (be32(bytes, 0), be32(bytes, 4));
+                return self.doorbell(uar, words, Register::Recordless);
+            }
             (CQ_ARM | RECORDLESS, 4) => self.registers.upper = Some((uar, offset, first(bytes))),
             (at, 4)
                 if at % 8 == 4 && matches!(upper, Some((u, o, _)) if (u, o) == (uar, at - 4)) =>
@@ -79,17 +82,11 @@ impl Card {
             .objects
             .qps
             .values()
-            .filter(|qp| qp.get(qpc::UAR_PAGE) == uar && qp.sq.blocks > 0)
-            .filter(|qp| !qp.is_recordless())
+            .filter(|qp| qp.get(qpc::UAR_PAGE) == uar && qp.has_send_record())
             .map(|qp| qp.number)
             .collect();
         queues.sort_unstable();
         queues
-    }
-
-    /// Whether the doorbell record of a send queue has changed since it was last read.
-    pub(crate) fn has_news(&mut self, qp: u32) -> bool {
-        self.read_producer(qp).is_some_and(|(old, new)| old != new)
     }
 
     /// Looks at the arm words of the CQs on a UAR page.
@@ -135,7 +132,8 @@ impl Card {
             if !rest.is_empty() {
                 self.compare(copy, 8, rest);
             }
-            let number = self.doorbell(uar, qp, index)?;
+            let words = (be32(control, 0), be32(control, 4));
+            let number = self.doorbell(uar, words, Register::BlueFlame)?;
             self.keep_copy(number, copy, bytes);
             return Some(number);
         }
@@ -194,82 +192,62 @@ impl Card {
         }
     }
 
-    /// The doorbell of a queue with a record. Returns the queue pair, unless it is not on this page.
-    fn doorbell(&mut self, uar: u32, number: u32, index: u16) -> Option<u32> {
-        let Some(qp) =
-            self.objects.qps.get(&number).filter(|qp| {
-                qp.get(qpc::UAR_PAGE) == uar && qp.sq.blocks > 0 && !qp.is_recordless()
-            })
-        else {
-            tracing::warn!(uar, qp = number, "a doorbell for a QP that is not on this UAR page");
-            self.complaints.stray_doorbells += 1;
-            return None;
-        };
-        let blocks = qp.sq.blocks;
-        if let Some((_, producer)) = self.read_producer(number) {
-            let behind = u32::from(producer.wrapping_sub(index));
-            if behind == 0 || behind > blocks {
-                tracing::warn!(
-                    qp = number,
-                    index,
-                    producer,
-                    "a doorbell for a WQE that its record does not hold"
-                );
-                self.complaints.wrong_doorbells += 1;
-            }
-        }
-        Some(number)
-    }
-
-    /// Handles a doorbell of a queue without a doorbell record. It has the first eight bytes of the
-    /// last WQE, and the posted WQEs end behind that one. Or its size is zero, and its counter is
-    /// the one behind the last WQE.
+    /// Handles a doorbell: the first eight bytes of the last WQE that is posted. The queue ends
+    /// behind that WQE. Or the size is zero, and the counter is the one behind the last WQE.
     ///
-    /// rdma-core's test rings the first form, GPUNetIO the second. Both are handled here.
-    fn recordless(&mut self, uar: u32, first: u32, second: u32) -> Option<u32> {
+    /// libmlx5, Linux and rdma-core's test of queues without a record ring the first form. NVSHMEM
+    /// and GPUNetIO ring the second, with a record as well as without. The record plays no part in
+    /// RTS (measured on ConnectX-6, evidence E001).
+    ///
+    /// Returns the queue pair, if it has work.
+    fn doorbell(&mut self, uar: u32, (first, second): (u32, u32), at: Register) -> Option<u32> {
         let (index, number, ds) = ((first >> 8) as u16, second >> 8, (second & 0x3f) as u16);
-        let Some(qp) =
-            self.objects.qps.get_mut(&number).filter(|qp| {
-                qp.get(qpc::UAR_PAGE) == uar && qp.sq.blocks > 0 && qp.is_recordless()
-            })
-        else {
+        let Some(qp) = self.objects.qps.get_mut(&number).filter(|qp| {
+            qp.get(qpc::UAR_PAGE) == uar && qp.sq.blocks > 0 && Register::of(qp) == at
+        }) else {
             tracing::warn!(uar, qp = number, "a doorbell for a QP that is not on this UAR page");
             self.complaints.stray_doorbells += 1;
             return None;
         };
+        if qp.has_failed() && qp.has_send_record() {
+            // The record alone counts.
+            return Some(number);
+        }
         let producer = index.wrapping_add(ds.div_ceil(4));
-        if producer.wrapping_sub(qp.sq.producer) as i16 <= 0 {
+        qp.sq.rung = true;
+        if producer == qp.sq.producer {
+            // The same doorbell again does no harm (evidence E010).
+            return None;
+        }
+        if !SendQueue::covers(producer, qp.sq.producer) {
             tracing::warn!(qp = number, index, "a doorbell for a WQE that is known");
             self.complaints.wrong_doorbells += 1;
             return None;
         }
-        if u32::from(producer.wrapping_sub(qp.sq.fetched)) > qp.sq.blocks {
+        if !qp.sq.holds_up_to(producer) {
             tracing::warn!(qp = number, index, "a doorbell beyond what the ring holds");
             self.complaints.overfull_queues += 1;
             return None;
         }
         qp.sq.producer = producer;
+        self.compare_record(number);
         Some(number)
     }
+}
 
-    /// Reads the send counter of a doorbell record, as a rung doorbell makes a card do: the counter
-    /// before and now.
-    fn read_producer(&mut self, number: u32) -> Option<(u16, u16)> {
-        let qp = self.objects.qps.get_mut(&number)?;
-        qp.sq.rung = true;
-        let mut word = [0; 4];
-        if let Err(fault) = self.memory.read(qp.record().wrapping_add(4), &mut word) {
-            tracing::error!(qp = number, %fault, "the doorbell record is not there");
-            self.complaints.unmapped_queues += 1;
-            return None;
-        }
-        let old = qp.sq.producer;
-        qp.sq.producer = u32::from_be_bytes(word) as u16;
-        if u32::from(qp.sq.producer.wrapping_sub(qp.sq.fetched)) > qp.sq.blocks {
-            tracing::warn!(qp = number, "more WQEs are posted than the ring holds");
-            self.complaints.overfull_queues += 1;
-        }
-        Some((old, qp.sq.producer))
+/// A register at which send queues are rung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Register {
+    /// The BlueFlame register, of queues with a doorbell record.
+    BlueFlame,
+    /// That of queues without one.
+    Recordless,
+}
+
+impl Register {
+    /// Returns the register of a queue pair.
+    fn of(qp: &Qp) -> Self {
+        if qp.is_recordless() { Self::Recordless } else { Self::BlueFlame }
     }
 }
 

@@ -21,6 +21,7 @@ mod indirect;
 mod local;
 mod moderate;
 mod receive;
+mod record;
 mod send;
 mod shared;
 mod tags;
@@ -36,8 +37,8 @@ pub(crate) use translate::{DUMP_FILL, INDIRECTION, NULL, RESERVED};
 pub use crate::object::{Compression, Layout, MiniFormat, Untold};
 pub use crate::work::{
     Access, Address, Atomic, Completion, Data, Denied, Domain, Entries, EthernetSegment, Extended,
-    Fence, Fetch, Flush, HEADER, LARGEST, Local, Masked, Met, Opcode, Origin, Part, Protection,
-    QpEvent, ReceiveWqe, Remote, Rendezvous, Seen, SendWqe, Signal, SrqEvent, Syndrome, TagEvent,
+    FailedWqe, Fence, Fetch, Flush, HEADER, LARGEST, Local, Masked, Met, Opcode, Origin, Part,
+    Protection, QpEvent, ReceiveWqe, Remote, Rendezvous, Seen, SendWqe, Signal, SrqEvent, Syndrome, TagEvent,
     TagRequest, Tagged, Taken, TargetEvent, Umr, answered,
 };
 

@@ -2,10 +2,10 @@
 
 use mlx5_sys::ifc::qpc;
 
-use super::{Denied, Fetch, Protection, Syndrome};
+use super::{Denied, Fetch, Protection, SendWqe, Syndrome};
 use crate::card::{Card, Feature, Tapping};
 use crate::memory::{Fault, Memory};
-use crate::object::{CopiedWqe, Qp, State};
+use crate::object::{CopiedWqe, Qp, SendQueue, State};
 use crate::trace::Observed;
 use crate::work::decode::{self, Control, opcode};
 
@@ -18,11 +18,11 @@ const UNREADABLE: Syndrome = Syndrome::LocalProtection(Protection::Gather(Denied
 impl Card {
     /// Takes the next send WQE of a queue pair and moves the fetch counter past it, also where the
     /// WQE is malformed. Gives WQEs in RTS, and in the error states, where they are to be flushed.
-    /// The producer counter is read again from the doorbell record when all up to it is fetched,
-    /// but only if the doorbell was rung since that last gave nothing, as a card would.
+    /// The producer counter is that of the last doorbell, or in an error state of the doorbell
+    /// record.
     pub fn fetch_send(&mut self, qp: u32) -> Fetch {
         let Some(qp) = self.objects.qps.get_mut(&qp) else { return Fetch::Empty };
-        if !matches!(qp.state, State::Rts | State::SqError | State::Error) || qp.sq.blocks == 0 {
+        if !(qp.state == State::Rts || qp.has_failed()) || qp.sq.blocks == 0 {
             return Fetch::Empty;
         }
         // A queue that another queue steers goes no further than it was enabled, except to flush.
@@ -30,22 +30,8 @@ impl Card {
         if steered && qp.sq.enabled.wrapping_sub(qp.sq.fetched) as i16 <= 0 {
             return Fetch::Empty;
         }
-        if qp.sq.fetched == qp.sq.producer {
-            if qp.is_recordless() || !qp.sq.rung && qp.state == State::Rts {
-                return Fetch::Empty;
-            }
-            let mut word = [0; 4];
-            match self.memory.read(qp.record().wrapping_add(4), &mut word) {
-                Ok(()) => qp.sq.producer = u32::from_be_bytes(word) as u16,
-                Err(fault) => {
-                    tracing::error!(qp = qp.number, %fault, "the doorbell record is not there");
-                    self.complaints.unmapped_queues += 1;
-                }
-            }
-            if qp.sq.fetched == qp.sq.producer {
-                qp.sq.rung = false;
-                return Fetch::Empty;
-            }
+        if !SendQueue::covers(qp.sq.producer, qp.sq.fetched) {
+            return Fetch::Empty;
         }
         let index = qp.sq.fetched;
         let posted = qp.sq.producer.wrapping_sub(index);
@@ -58,7 +44,7 @@ impl Card {
         if let Err(fault) = read(copied.as_deref(), qp, &*self.memory, start, &mut first) {
             tracing::error!(qp = qp.number, %fault, "the send queue is not there");
             self.complaints.unmapped_queues += 1;
-            qp.sq.fetched = index.wrapping_add(1);
+            qp.sq.pass(1);
             return malformed(0, UNREADABLE);
         }
         let control = Control::decode(&first);
@@ -70,11 +56,10 @@ impl Card {
             }
         };
         let blocks = u16::from(control.ds).div_ceil(4);
-        qp.sq.fetched = index.wrapping_add(blocks.clamp(1, posted));
+        qp.sq.pass(blocks.clamp(1, posted));
         if control.ds == 0
             || blocks > posted
             || u32::from(blocks) > qp.sq.blocks
-            || control.index != index
             || control.qpn != qp.number
         {
             tracing::warn!(
@@ -86,6 +71,11 @@ impl Card {
             );
             observe(&self.tapping, &first);
             return malformed(control.opcode, Syndrome::LocalQpOperation);
+        }
+        if control.index != index {
+            // A device counts by itself (measured on ConnectX-6, evidence E009).
+            tracing::warn!(qp = qp.number, index, ?control, "a WQE that names another place");
+            self.complaints.misplaced_wqes += 1;
         }
         let mut bytes = vec![0; usize::from(control.ds) * 16];
         if let Err(fault) = read(copied.as_deref(), qp, &*self.memory, start, &mut bytes) {
@@ -105,7 +95,7 @@ impl Card {
                 tracing::warn!(qp = qp.number, index, "the device copies no memory");
                 malformed(control.opcode, Syndrome::LocalQpOperation)
             }
-            Ok(wqe) => Fetch::Wqe(wqe),
+            Ok(wqe) => Fetch::Wqe(SendWqe { index, ..wqe }),
             Err(syndrome) => {
                 tracing::warn!(qp = qp.number, index, ?control, ?syndrome, "a malformed WQE");
                 malformed(control.opcode, syndrome)

@@ -9,12 +9,19 @@ pub struct Complaints {
     pub blueflame_mismatches: u64,
     /// Stores that match no register: wrong length, alignment or place.
     pub unknown_stores: u64,
-    /// Doorbells that name another WQE than the one that their doorbell record gives as new.
+    /// Doorbells that name a WQE which was rung before, and not as the last.
     pub wrong_doorbells: u64,
-    /// Doorbell records that give more WQEs than the ring holds.
+    /// Doorbells, or records in their place, that name more WQEs than the ring holds.
     pub overfull_queues: u64,
     /// Accesses to queues, doorbell records and rings that no memory answered.
     pub unmapped_queues: u64,
+    /// Doorbells whose doorbell record does not cover the WQEs that they name.
+    pub late_records: u64,
+    /// Queues that were reset or destroyed while their doorbell record covered WQEs that no
+    /// doorbell named.
+    pub early_records: u64,
+    /// WQEs whose ctrl segment names another place in the queue.
+    pub misplaced_wqes: u64,
 }
 
 /// A software error that a real device ignores silently: one of the members of [`Complaints`].
@@ -27,16 +34,22 @@ pub enum Mistake {
     WrongDoorbell,
     OverfullQueue,
     UnmappedQueue,
+    LateRecord,
+    EarlyRecord,
+    MisplacedWqe,
 }
 
 impl Mistake {
-    pub(super) const ALL: [Mistake; 6] = [
+    pub(super) const ALL: [Mistake; 9] = [
         Mistake::StrayDoorbell,
         Mistake::BlueflameMismatch,
         Mistake::UnknownStore,
         Mistake::WrongDoorbell,
         Mistake::OverfullQueue,
         Mistake::UnmappedQueue,
+        Mistake::LateRecord,
+        Mistake::EarlyRecord,
+        Mistake::MisplacedWqe,
     ];
 
     /// Returns the differences between two counts.
@@ -49,6 +62,9 @@ impl Mistake {
                 of.wrong_doorbells,
                 of.overfull_queues,
                 of.unmapped_queues,
+                of.late_records,
+                of.early_records,
+                of.misplaced_wqes,
             ]
         };
         let changes = counts(after).into_iter().zip(counts(before));
@@ -67,9 +83,21 @@ impl Mistake {
             }
             Self::BlueflameMismatch => "a BlueFlame copy that differs from the WQE in the ring",
             Self::UnknownStore => "a store to no register: its length, alignment or place",
-            Self::WrongDoorbell => "a doorbell for a WQE that the doorbell record does not tell of",
-            Self::OverfullQueue => "a doorbell record that claims more WQEs than the ring holds",
+            Self::WrongDoorbell => "a doorbell for a WQE that was rung before: it has no effect",
+            Self::OverfullQueue => "a doorbell or record for more WQEs than the ring holds",
             Self::UnmappedQueue => "a queue, ring or record that no memory answers for",
+            Self::LateRecord => {
+                "a doorbell record behind its doorbell: the device executes the WQEs, but after an \
+                 error it reports only those that the record covers, and without any not even the cause"
+            }
+            Self::EarlyRecord => {
+                "a doorbell record ahead of the last doorbell: the device never executes these WQEs, \
+                 and after an error it reports them as flushed"
+            }
+            Self::MisplacedWqe => {
+                "a WQE whose ctrl segment has another index: the device ignores the field, and \
+                 executes what is there, old WQEs as well"
+            }
         }
     }
 }

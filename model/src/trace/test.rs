@@ -220,11 +220,15 @@ fn a_mistake_is_told() {
         let side = &mut pair.sides[0];
         let uar = side.rig.uar;
         side.rig.card.store(uar, 0x100, &[1; 8]);
+        // The record does not cover what is rung.
+        let index = side.write(&Post::new(0));
+        side.rig.write(side.places().0 + 4, &[0; 4]);
+        side.ring(index);
     });
-    let told = |what: &Observed<'_>| {
-        *what == Observed::Mistake { mistake: Mistake::UnknownStore, count: 1 }
-    };
-    assert!(observed(&bytes).iter().any(told));
+    for mistake in [Mistake::UnknownStore, Mistake::LateRecord] {
+        let told = Observed::Mistake { mistake, count: 1 };
+        assert!(observed(&bytes).contains(&told), "{mistake:?}");
+    }
     assert!(replayed(&bytes).unwrap().is_equal());
 }
 

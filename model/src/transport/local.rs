@@ -69,8 +69,9 @@ impl Card {
             return Err(Syndrome::LocalQpOperation);
         };
         slave.sq.enabled = upto;
-        slave.sq.rung = true;
         let runs = slave.state == State::Rts;
+        // Not measured: a queue that another steers needs no doorbell.
+        self.ring_by_record(qp);
         // A queue's own state is being worked on: it looks again by itself.
         if runs && qp != by {
             self.send_ready(qp);

@@ -37,7 +37,7 @@ use queue_pair::{Notes, Packet, Transport};
 use crate::card::{Aftermath, Card, Link, TURN};
 use crate::cost::Store;
 use crate::management::Mad;
-use crate::object::State;
+use crate::object::{Qp, State};
 use crate::queue::QpEvent;
 use crate::trace::Call;
 use crate::wire::{Direction, Frame, Header, LinkAddress, MULTICAST, Malformed, Opcode, Route};
@@ -250,26 +250,25 @@ impl Card {
         self.transport(qp, |card, transport| transport.fail(card, qp));
     }
 
-    /// Flushes receives posted since a queue pair went to Error. Returns whether there were any.
+    /// Flushes what was posted since a queue pair failed: receives, and sends that its doorbell
+    /// record did not cover. Returns whether there was anything.
     fn flush_posted(&mut self, qp: u32) -> bool {
-        let object = self.objects.qps.get(&qp).filter(|qp| qp.state == State::Error);
-        let Some(object) = object.filter(|qp| qp.rq.wqes > 0) else {
+        let Some(object) = self.objects.qps.get(&qp).filter(|qp| qp.is_watched()) else {
             self.port.unwatch(qp);
             return false;
         };
-        let mut word = [0; 4];
-        let told = self.memory.read(object.record(), &mut word);
-        if told.is_err() || u32::from_be_bytes(word) as u16 == object.rq.taken {
+        let mut words = [0; 8];
+        if self.memory.read(object.record(), &mut words).is_err() || !object.has_news(words) {
             return false;
         }
         let before = self.port.held_len();
-        self.transport(qp, |card, transport| transport.flush(card, qp));
+        self.send_ready(qp);
         self.port.held_len() != before
     }
 
-    /// Starts polling for receives that are posted to a queue pair after it went to Error.
+    /// Starts polling the doorbell record of a queue pair that failed.
     fn watch(&mut self, qp: u32) {
-        if self.objects.qps.get(&qp).is_some_and(|qp| qp.rq.wqes > 0) {
+        if self.objects.qps.get(&qp).is_some_and(Qp::is_watched) {
             let now = self.clock.now();
             self.port.watch(qp, now);
         }
@@ -384,9 +383,9 @@ impl Card {
         );
     }
 
-    /// Checks every queue pair whose doorbells are on UAR page `uar`, as if each had been rung, and
-    /// the arm words of its CQs. For front ends that notice that a store happened, but not each
-    /// store.
+    /// Rings every queue pair whose doorbells are on UAR page `uar` with what its doorbell record
+    /// says, and checks the arm words of its CQs. For front ends that notice that a store happened,
+    /// but not each store.
     pub fn ring_all(&mut self, uar: u32) {
         self.port.pace.stored(|| Store::Word);
         self.enter(|| Call::RingAll(uar), |card| card.look_at_all(uar), |()| false);
@@ -398,7 +397,7 @@ impl Card {
         }
         self.software_came_by();
         for qp in self.send_queues_on(uar) {
-            if self.has_news(qp) {
+            if self.ring_by_record(qp) {
                 self.send_ready(qp);
             }
         }

@@ -13,7 +13,7 @@ use super::unreliable::Unreliable;
 use super::{Completion, Outcome, Parameters};
 use crate::card::Card;
 use crate::object::{Qp, Service, State, TransportState};
-use crate::queue::{Fetch, Flush, QpEvent, Syndrome};
+use crate::queue::{FailedWqe, Fetch, Flush, QpEvent, Syndrome};
 use crate::wire::{Header, LinkAddress};
 
 /// State of a queue pair: that of its own transport alone.
@@ -167,7 +167,7 @@ pub(super) trait Transport {
     /// Sends up to a quantum of packets. Asks for another turn if there may be more.
     fn pump(&mut self, card: &mut Card, qp: u32);
 
-    /// Completes the requests in execution as flushed.
+    /// Gives up the requests in execution, by [`Card::failed_send`].
     fn flush_requests(&mut self, card: &mut Card, qp: u32);
 
     /// Gives up the receive in use, if any. Returns its completion.
@@ -219,11 +219,16 @@ pub(super) trait Transport {
         }
     }
 
-    /// Completes as flushed the requests in execution, and as many WQEs as the ring holds: a
-    /// doorbell record may claim any number of WQEs, and change while it is read. The rest is
-    /// flushed when the queue is read again.
+    /// Completes the failed WQEs that the doorbell record covers: those that were in execution, then
+    /// those in the ring (measured on ConnectX-6, evidence E003, E004). Takes as many from the ring
+    /// as it holds: a record may claim any number of WQEs. The rest is flushed when the record is
+    /// read again.
     fn flush_sends(&mut self, card: &mut Card, qp: u32) {
         self.flush_requests(card, qp);
+        card.load_record(qp);
+        while let Some(failed) = card.objects.qps.get_mut(&qp).and_then(|qp| qp.sq.take_covered()) {
+            card.report_failed(qp, failed);
+        }
         let blocks = card.objects.qps.get(&qp).map_or(0, |qp| qp.sq.blocks);
         for _ in 0..blocks {
             match card.fetch_send(qp) {
@@ -263,9 +268,43 @@ impl Card {
 
     /// Reports a send WQE as flushed.
     pub(super) fn flushed_send(&mut self, qp: u32, index: u16, opcode: u8) {
-        let object = self.objects.qps.get_mut(&qp);
-        let first = object.is_some_and(|qp| std::mem::take(&mut qp.sq.told_to_flush));
-        let flush = if first { Flush::First } else { Flush::Later };
-        self.port.hold(Completion::sent(qp, opcode, index, Err(Syndrome::Flushed(flush))));
+        self.report_failed(qp, FailedWqe { index, opcode, syndrome: Syndrome::FLUSHED });
+    }
+
+    /// Adds a send WQE that failed in execution. It is reported when the queue is flushed, and only
+    /// if the doorbell record covers it.
+    pub(super) fn failed_send(&mut self, qp: u32, failed: FailedWqe) {
+        let Some(object) = self.objects.qps.get_mut(&qp) else { return };
+        // After an answer that refuses it, the device is back at the WQE. Without an answer, it is
+        // where it was (evidence E007).
+        let goes_on =
+            matches!(failed.syndrome, Syndrome::Flushed(_) | Syndrome::TransportRetriesExceeded);
+        if !goes_on {
+            object.sq.executed = failed.index;
+        }
+        object.sq.failed.push_back(failed);
+    }
+
+    /// Reports the send WQEs that failed on a queue pair that goes on.
+    pub(super) fn report_all_failed(&mut self, qp: u32) {
+        let Some(object) = self.objects.qps.get_mut(&qp) else { return };
+        object.sq.executed = object.sq.fetched;
+        for failed in std::mem::take(&mut object.sq.failed) {
+            self.report_failed(qp, failed);
+        }
+    }
+
+    /// Writes the CQE of a send WQE that failed. The first one that is flushed after the program itself
+    /// moved the queue pair to Error has a code of its own.
+    fn report_failed(&mut self, qp: u32, failed: FailedWqe) {
+        let FailedWqe { index, opcode, mut syndrome } = failed;
+        if let (Syndrome::Flushed(flush), Some(object)) =
+            (&mut syndrome, self.objects.qps.get_mut(&qp))
+        {
+            if std::mem::take(&mut object.sq.told_to_flush) {
+                *flush = Flush::First;
+            }
+        }
+        self.port.hold(Completion::sent(qp, opcode, index, Err(syndrome)));
     }
 }

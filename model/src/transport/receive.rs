@@ -91,7 +91,7 @@ pub(super) fn received(
 
 /// Returns the completion of a receive that is flushed.
 pub(super) fn flushed(qp: u32, taken: Taken) -> Completion {
-    Completion::received(qp, Received::Send, taken, Err(Syndrome::Flushed(Flush::Later)))
+    Completion::received(qp, Received::Send, taken, Err(Syndrome::FLUSHED))
 }
 
 /// Why a WRITE is not executed.

@@ -30,7 +30,8 @@ pub use syndrome::{Flush, Protection, Syndrome};
 pub use tags::{HEADER, Met, Rendezvous, TagEvent, TagRequest, Tagged};
 pub use umr::{Entries, Umr};
 pub use wqe::{
-    Address, Atomic, Data, Domain, Extended, Fence, ReceiveWqe, Remote, SendWqe, Signal, Taken,
+    Address, Atomic, Data, Domain, Extended, FailedWqe, Fence, ReceiveWqe, Remote, SendWqe, Signal,
+    Taken,
 };
 
 /// The result of fetching from a send queue.

@@ -46,6 +46,9 @@ pub enum Flush {
 }
 
 impl Syndrome {
+    /// That of a flushed WQE, except for the first one.
+    pub const FLUSHED: Self = Self::Flushed(Flush::Later);
+
     /// Returns bytes 52 to 55 of an error CQE: hardware syndrome, type of the hardware syndrome in the
     /// upper four bits, vendor syndrome, syndrome.
     ///

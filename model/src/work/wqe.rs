@@ -1,5 +1,7 @@
 //! Decoded WQEs.
 
+use super::Syndrome;
+
 /// The order of a request after those before it (`fm_ce_se` bits 7:5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
@@ -149,7 +151,23 @@ pub struct SendWqe {
     pub data: Vec<Data>,
 }
 
+/// A send WQE that failed in execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedWqe {
+    /// Its counter.
+    pub index: u16,
+    /// Its opcode.
+    pub opcode: u8,
+    /// What its CQE reports.
+    pub syndrome: Syndrome,
+}
+
 impl SendWqe {
+    /// Returns it as one that failed.
+    pub fn failed(&self, syndrome: Syndrome) -> FailedWqe {
+        FailedWqe { index: self.index, opcode: self.opcode, syndrome }
+    }
+
     /// Returns a request with its position and opcode only.
     pub fn bare(index: u16, opcode: u8, signal: Signal) -> Self {
         Self {

@@ -9,7 +9,7 @@ use mlx5_sys::ifc::{
 use super::super::buffer::{self, Geometry};
 use super::super::capability::{LOG_MAX_MESSAGE, LOG_MAX_WORK_QUEUE, MAX_RQ_WQE};
 use super::super::umem::{self, RecordFields};
-use super::super::{Refusal, context, counter, get, owned, qp, uid};
+use super::super::{Refusal, context, counter, get, owned, qp, transition, uid};
 use crate::card::{Card, Link};
 use crate::object::{
     DIRECT, Pages, Qp, ReceiveQueue, Role, SendQueue, Service, State, Strides, Tir,
@@ -310,11 +310,11 @@ fn modify(
         _ => return Err(Refusal::WorkQueueState),
     };
     if state == State::Reset {
-        qp.reset();
+        transition::reset(card, number);
     } else {
         qp.state = state;
+        card.state_changed(number);
     }
-    card.state_changed(number);
     Ok(())
 }
 
@@ -383,11 +383,8 @@ pub fn query_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), 
 }
 
 fn destroy(card: &mut Card, number: u32) {
-    if let Some(qp) = card.objects.qps.get_mut(&number) {
-        qp.reset();
-        card.state_changed(number);
-        card.objects.remove_qp(number);
-    }
+    transition::reset(card, number);
+    card.objects.remove_qp(number);
 }
 
 pub fn destroy_sq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {

@@ -65,7 +65,7 @@ fn solicited_arms_wait_for_solicited_completions_and_errors() {
     queue.rig.card.complete(&queue.received(true));
     assert_eq!(queue.events(), 1);
     queue.arm(1, true, 3);
-    queue.rig.card.complete(&queue.sent(1, Err(Syndrome::Flushed(Flush::Later))));
+    queue.rig.card.complete(&queue.sent(1, Err(Syndrome::FLUSHED)));
     assert_eq!(queue.events(), 2);
     queue.rig.card.complete(&queue.sent(2, Ok(())));
     queue.arm(2, true, 3);

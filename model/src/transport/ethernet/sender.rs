@@ -8,7 +8,7 @@ use super::{Ethernet, segments};
 use crate::card::Card;
 use crate::object::{Role, SNIFFER_TX, State};
 use crate::queue::{
-    Access, Data, Domain, EthernetSegment, Fetch, Protection, SendWqe, Signal, Syndrome,
+    Access, Data, Domain, EthernetSegment, FailedWqe, Fetch, Protection, SendWqe, Signal, Syndrome,
 };
 use crate::wire::Frame;
 use crate::wire::ethernet::{self, HEADER, Headers, TAG, VLAN};
@@ -35,15 +35,18 @@ impl Ethernet {
                     (index, opcode, Signal::OnError, Err(syndrome))
                 }
             };
-            let result = sent.map(|_| ());
-            if signal == Signal::Always || result.is_err() {
-                let mut held = Completion::sent(qp, opcode, index, result);
-                held.length = sent.unwrap_or(0);
-                card.port.pace.wait_for_departure();
-                card.port.hold(held);
-            }
-            if result.is_err() {
-                return self.fail(card, qp);
+            match sent {
+                Ok(length) if signal == Signal::Always => {
+                    let mut held = Completion::sent(qp, opcode, index, Ok(()));
+                    held.length = length;
+                    card.port.pace.wait_for_departure();
+                    card.port.hold(held);
+                }
+                Ok(_) => {}
+                Err(syndrome) => {
+                    card.failed_send(qp, FailedWqe { index, opcode, syndrome });
+                    return self.fail(card, qp);
+                }
             }
         }
         self.wake(card, qp);

@@ -16,7 +16,7 @@ use super::super::{Parameters, Psn, unreliable};
 use super::requester::{Kind, Request, Requester};
 use super::to_peer;
 use crate::card::Card;
-use crate::queue::{Address, SendWqe, Signal};
+use crate::queue::{Address, SendWqe, Signal, Syndrome};
 use crate::wire::{Acknowledge, Aeth, DcEth, NakCode, Opcode, Route};
 
 /// Nanoseconds after which an initiator with nothing to send closes its connection.
@@ -164,7 +164,7 @@ impl Requester {
         }
         self.quiet();
         while let Some(request) = self.take_failed() {
-            card.flushed_send(own.number, request.wqe.index, request.wqe.opcode);
+            card.failed_send(own.number, request.wqe.failed(Syndrome::FLUSHED));
         }
         self.disconnect(card, own);
         (self.unacknowledged, self.high) = (self.next, self.next);

@@ -130,12 +130,12 @@ impl Rc {
         if let Some(fetched) = failed.as_ref().and_then(|request| request.fetched) {
             fetched.canceled(card, qp);
         } else if let Some(request) = failed {
-            let (opcode, index) = (request.wqe.opcode, request.wqe.index);
-            card.port.hold(Completion::sent(qp, opcode, index, Err(syndrome)));
+            card.failed_send(qp, request.wqe.failed(syndrome));
         }
         if let (Some(own), Some(address)) = (self.parameters, stream) {
             if self.requester.fail_stream(card, &own, address.stream) {
                 // The other streams go on.
+                card.report_all_failed(qp);
                 return self.wake(card, qp);
             }
         }
@@ -303,7 +303,7 @@ impl Transport for Rc {
         while let Some(request) = self.requester.take_failed() {
             match request.fetched {
                 Some(fetched) => fetched.canceled(card, qp),
-                None => card.flushed_send(qp, request.wqe.index, request.wqe.opcode),
+                None => card.failed_send(qp, request.wqe.failed(Syndrome::FLUSHED)),
             }
         }
         for rendezvous in self.responder.fetches.drain(..) {
@@ -311,7 +311,7 @@ impl Transport for Rc {
             message.canceled(card, qp);
         }
         if let Some(wqe) = self.requester.initiator.take() {
-            card.flushed_send(qp, wqe.index, wqe.opcode);
+            card.failed_send(qp, wqe.failed(Syndrome::FLUSHED));
         }
         self.leave(card);
     }

@@ -424,7 +424,7 @@ impl Responder {
             None => None,
         };
         if let Err(denied) = write.put(card, domain, payload) {
-            let receive = receive.map(|wqe| (wqe.taken(), Syndrome::Flushed(Flush::Later)));
+            let receive = receive.map(|wqe| (wqe.taken(), Syndrome::FLUSHED));
             return Err(Refused { receive, ..self.denied(own, header, denied) });
         }
         self.accept(header, 1);

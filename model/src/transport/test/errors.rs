@@ -6,7 +6,7 @@ use super::side::{Post, REGION, Side};
 use super::{Pair, Setup};
 use crate::card::Timeouts;
 use crate::fault::Faults;
-use crate::object::State;
+use crate::object::{Service, State};
 use crate::wire::Header;
 
 const LOCAL_LENGTH: u8 = 0x01;
@@ -240,6 +240,29 @@ fn an_atomic_that_is_not_aligned() {
     });
 }
 
+/// Measured on ConnectX-6 for RC (evidence E003 to E005).
+#[test]
+fn an_error_reports_what_the_record_covers_also_later() {
+    for (service, state) in
+        [(Service::Rc, State::Error), (Service::Uc, State::SqError), (Service::Ud, State::SqError)]
+    {
+        let mut pair = Pair::new(Setup { service, ..Setup::default() });
+        let own = &mut pair.sides[0];
+        let record = own.places().0 + 4;
+        own.write(&Post::new(0x29));
+        let last = own.write(&Post::new(0));
+        own.rig.write(record, &0u32.to_be_bytes());
+        own.ring(last);
+        pair.settle();
+        assert_eq!(pair.sides[0].state(), state);
+        assert_eq!(pair.sides[0].outcomes(0), [], "{service:?}");
+        for (counter, outcome) in [(1u32, (0, LOCAL_OPERATION)), (2, (1, FLUSHED))] {
+            pair.sides[0].rig.write(record, &counter.to_be_bytes());
+            assert!(pair.run(10, |pair| pair.sides[0].outcomes(0) == [outcome]), "{service:?}");
+        }
+    }
+}
+
 #[test]
 fn more_reads_than_the_responder_has_room_for() {
     let generous = Setup { depth: 8, ..Setup::default() };
@@ -249,7 +272,7 @@ fn more_reads_than_the_responder_has_room_for() {
     for _ in 0..3 {
         own.write(&remote(READ, own.key, 0, 100 << 10, peer.key));
     }
-    own.ring(0);
+    own.ring(2);
     pair.settle();
     let [own, peer] = &mut pair.sides;
     assert_eq!((own.state(), peer.state()), (State::Error, State::Error));

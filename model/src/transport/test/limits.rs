@@ -92,9 +92,12 @@ fn wqes_that_send_nothing_end_a_turn() {
         let mut pair = Pair::new(Setup { service, ..Setup::default() });
         let side = &mut pair.sides[0];
         let posting = keep_posting(side);
-        let doorbell = u64::from(side.qp << 8 | 1).to_be_bytes();
-        side.rig.card.store(side.rig.uar, 0x800, &doorbell);
+        // A doorbell of all blocks of the ring, with a size of zero.
+        let mut told = 0u16;
         for _ in 0..3 {
+            told += BLOCKS;
+            let doorbell = u64::from(told) << 40 | u64::from(side.qp << 8);
+            side.rig.card.store(side.rig.uar, 0x800, &doorbell.to_be_bytes());
             let before = posting.wqes.load(Ordering::Relaxed) / 2;
             assert!(side.rig.card.pump());
             let fetched = posting.wqes.load(Ordering::Relaxed) / 2 - before;

@@ -253,8 +253,7 @@ fn a_strong_fence_waits_for_all_before_it() {
         write.remote = (Side::address(0), peer.key);
         own.write(&write);
         write.fence = fence;
-        own.write(&write);
-        own.ring(0);
+        own.post(&write);
         own.rig.card.pump();
         assert_eq!(own.rig.card.outbox.len(), packets, "fence {fence}");
         pair.settle();
@@ -269,8 +268,7 @@ fn a_strong_fence_waits_for_all_before_it() {
     write.data = vec![(0, 8, own.key)];
     write.remote = (Side::address(0), peer.key);
     write.fence = STRONG;
-    own.write(&write);
-    own.ring(0);
+    own.post(&write);
     pair.settle();
     assert_eq!(pair.sides[0].outcomes(0), [(0, 0), (1, 0)]);
 }

@@ -201,8 +201,7 @@ fn a_fence_waits_for_the_read_before_it() {
         write.data = vec![(0, 8, own.key)];
         write.remote = (Side::address(0), peer.key);
         write.fence = u8::from(fence) * 4;
-        own.write(&write);
-        own.ring(0);
+        own.post(&write);
         own.rig.card.pump();
         let packets = own.rig.card.outbox.len();
         assert_eq!(packets, if fence { 1 } else { 2 });

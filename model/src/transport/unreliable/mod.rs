@@ -16,7 +16,7 @@ use super::receive::flushed;
 use super::{Completion, Notes, Outcome, Packet, Parameters, Transport};
 use crate::card::Card;
 use crate::object::{Service, State};
-use crate::queue::{Opcode, QpEvent, Syndrome, Taken};
+use crate::queue::{FailedWqe, Opcode, QpEvent, Syndrome, Taken};
 use connection::Receiver;
 pub(super) use datagram::route;
 use sender::{Progress, Sender};
@@ -59,11 +59,12 @@ impl Unreliable {
     /// (IBA 1.3, 10.3.1, state SQEr).
     fn fail_sender(&mut self, card: &mut Card, qp: u32, syndrome: Syndrome) {
         if let Some((index, opcode)) = self.sender.take() {
-            card.port.hold(Completion::sent(qp, opcode, index, Err(syndrome)));
+            card.failed_send(qp, FailedWqe { index, opcode, syndrome });
         }
         if let Some(object) = card.objects.qps.get_mut(&qp) {
             object.state = State::SqError;
         }
+        card.watch(qp);
         self.flush_sends(card, qp);
     }
 }
@@ -82,6 +83,10 @@ impl Transport for Unreliable {
         let Some(parameters) = card.parameters(qp) else { return };
         let sends = card.objects.qps.get(&qp).is_some_and(|qp| qp.state == State::Rts);
         self.parameters = Some(parameters);
+        if let Some(object) = card.objects.qps.get_mut(&qp).filter(|_| sends) {
+            // Not measured: what the record did not cover in SQE is not reported any more.
+            object.sq.failed.clear();
+        }
         if parameters.service == Service::Uc && !self.receiver.started {
             self.receiver.start(&parameters);
         }
@@ -157,7 +162,7 @@ impl Transport for Unreliable {
 
     fn flush_requests(&mut self, card: &mut Card, qp: u32) {
         if let Some((index, opcode)) = self.sender.take() {
-            card.flushed_send(qp, index, opcode);
+            card.failed_send(qp, FailedWqe { index, opcode, syndrome: Syndrome::FLUSHED });
         }
     }
 

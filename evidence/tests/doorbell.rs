@@ -1,0 +1,456 @@
+//! What the doorbell record does: raw stores to ring, record and register of a queue pair.
+//!
+//! The steps are those of the measurements on ConnectX-6
+//! (github.com/unionxic/rdma-fault-characterization, harness/gpu-initiated/nvshmem_rootcause): eight
+//! WRITEs that complete, then 16 more, whose doorbell names all of them whatever the record says.
+
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use mlx5::connect::LocalPort;
+use mlx5::devx::ifc::{cqc, opcode, qp_2err_in, qpc};
+use mlx5::devx::{Command, Firmware, Umem};
+use mlx5::ib::{Access, Rc};
+use mlx5::verbs::{
+    AckTimeout, CompletionQueue, Context, MemoryRegion, Pages, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Reset, Rts, RtsAttributes,
+};
+use mlx5_evidence::{Comparison, Row, Table};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// CQEs of the ring, more than any test needs.
+const CQES: usize = 128;
+/// Blocks of the send queue, more than any test needs.
+const BLOCKS: u16 = 64;
+/// WQEs that complete before each trial.
+const BASELINE: u16 = 8;
+/// The counter behind the last WQE of a trial.
+const END: u16 = 24;
+
+const WRITE: u8 = 0x08;
+const NOP: u8 = 0x00;
+
+/// States of a queue pair, as its context has them.
+const RTS: u64 = 3;
+const ERROR: u64 = 6;
+
+/// Syndromes.
+const FLUSHED: u8 = 0x05;
+const REMOTE_ACCESS: u8 = 0x13;
+
+/// A CQE with an error: slot of the send queue, syndrome.
+type ErrorCqe = (u16, u8);
+
+/// Two queue pairs of one device, and the memory that the requester shares with it.
+struct Trial {
+    requester: QueuePair<Rc, Rts, Firmware>,
+    target: QueuePair<Rc, Rts, Firmware>,
+    cq: CompletionQueue<Firmware>,
+    cqes: Umem,
+    memory: MemoryRegion,
+    posted: u16,
+}
+
+impl Trial {
+    fn new(rts: RtsAttributes) -> Self {
+        assert!(mlx5_model::offered(), "these tests are about the model: set MLX5_MODEL=always");
+        let context = Context::open_first().unwrap();
+        // Short time-outs are those of the model, as with the device's floor switched off.
+        assert!(mlx5_model::set_timeout_floor(0, 0));
+        let local = LocalPort::new(&context, 1, None).unwrap();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let cqes = Umem::new(&context, Pages::new(CQES * 64).unwrap()).unwrap();
+        let cq = CompletionQueue::by_command(&context, CQES as u32 - 1).ring(&cqes, 0);
+        let cq = cq.build().unwrap();
+        let make = || {
+            let blocks = u32::from(BLOCKS);
+            let qp = QueuePairBuilder::<Rc, _>::by_command(&pd, &cq).max_send_wr(blocks);
+            qp.build().unwrap()
+        };
+        let (first, second) = (make(), make());
+        let ends = [&first, &second].map(|qp| local.connection_data_of(qp.number()));
+        let up = |qp: QueuePair<Rc, Reset, Firmware>, mine: usize| {
+            let (mine, theirs) = (&ends[mine], &ends[1 - mine]);
+            let qp = qp.init(&local.init()).unwrap().rtr(&local.rtr(mine, theirs)).unwrap();
+            qp.rts(&RtsAttributes { sq_psn: mine.psn, ..rts }).unwrap()
+        };
+        let (requester, target) = (up(first, 0), up(second, 1));
+        let memory = pd.allocate(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+        Self { requester, target, cq, cqes, memory, posted: 0 }
+    }
+
+    /// Runs the WRITEs before the trial, with the record as it should be.
+    fn with_baseline(rts: RtsAttributes) -> Self {
+        let mut trial = Self::new(rts);
+        trial.write(BASELINE);
+        trial.record(BASELINE);
+        trial.ring(BASELINE);
+        trial.wait("the WRITEs before", |trial| trial.successes() == BASELINE.into());
+        trial
+    }
+
+    /// Writes a WQE to the ring. Its ctrl segment has an index of its own.
+    fn wqe(&mut self, opcode: u8, named: u16, rkey: u32) {
+        let mut wqe = [0; 64];
+        let ds = if opcode == WRITE { 3 } else { 1 };
+        let first = u32::from(named) << 8 | u32::from(opcode);
+        wqe[..4].copy_from_slice(&first.to_be_bytes());
+        wqe[4..8].copy_from_slice(&(self.requester.number() << 8 | ds).to_be_bytes());
+        // A CQE in any case.
+        wqe[11] = 8;
+        let address = self.memory.remote_address().to_be_bytes();
+        wqe[16..24].copy_from_slice(&address);
+        wqe[24..28].copy_from_slice(&rkey.to_be_bytes());
+        wqe[32..36].copy_from_slice(&64u32.to_be_bytes());
+        wqe[36..40].copy_from_slice(&self.memory.lkey().to_be_bytes());
+        wqe[40..48].copy_from_slice(&address);
+        let (rings, sends) = self.requester.rings();
+        let slot = usize::from(self.posted % BLOCKS) * 64;
+        // SAFETY: a block of the send ring, which lives as long as the queue pair and which only this
+        // test writes. The device reads bytes.
+        unsafe { rings.add(sends + slot).cast::<[u8; 64]>().write_volatile(wqe) };
+        self.posted += 1;
+    }
+
+    /// Writes signaled WRITEs to the ring.
+    fn write(&mut self, count: u16) {
+        (0..count).for_each(|_| self.wqe(WRITE, self.posted, self.memory.rkey()));
+    }
+
+    /// Writes signaled NOPs to the ring.
+    fn nops(&mut self, count: u16) {
+        (0..count).for_each(|_| self.wqe(NOP, self.posted, 0));
+    }
+
+    /// Stores the send counter of the doorbell record.
+    fn record(&self, counter: u16) {
+        fence(Ordering::SeqCst);
+        // SAFETY: the second word of a doorbell record of eight bytes, aligned to eight, which lives
+        // as long as the queue pair.
+        unsafe {
+            let word = self.requester.record().cast::<u32>().add(1);
+            word.write_volatile(u32::from(counter).to_be());
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// Stores to the doorbell register, as NVSHMEM does: the counter behind the last WQE.
+    fn ring(&self, counter: u16) {
+        self.doorbell(u64::from(counter) << 40 | u64::from(self.requester.number()) << 8);
+    }
+
+    fn doorbell(&self, value: u64) {
+        let register = self.requester.uar().register().cast::<u64>();
+        fence(Ordering::SeqCst);
+        // SAFETY: a register of the queue pair's UAR, which lives as long as the queue pair.
+        unsafe { register.write_volatile(value.to_be()) };
+    }
+
+    /// Returns the CQEs so far: of the send queue, in order.
+    fn found(&self) -> Vec<[u8; 64]> {
+        let first = self.cqes.start().unwrap();
+        let cqe = |slot: usize| {
+            // SAFETY: a slot of the CQ's ring. The device may write meanwhile: the bytes have any
+            // value, and are checked below.
+            unsafe { first.add(slot * 64).cast::<[u8; 64]>().read_volatile() }
+        };
+        // In the first lap the device writes 0 as the owner; before, the opcode is none.
+        let is_there = |cqe: &[u8; 64]| cqe[63] >> 4 != 0xf && cqe[63] & 1 == 0;
+        let found: Vec<_> = (0..CQES).map(cqe).take_while(is_there).collect();
+        fence(Ordering::Acquire);
+        found
+    }
+
+    fn successes(&self) -> usize {
+        self.found().iter().filter(|cqe| cqe[63] >> 4 == 0).count()
+    }
+
+    fn errors(&self) -> Vec<ErrorCqe> {
+        let found = self.found();
+        let errors = found.iter().filter(|cqe| cqe[63] >> 4 == 0xd);
+        errors.map(|cqe| (u16::from_be_bytes([cqe[60], cqe[61]]), cqe[55])).collect()
+    }
+
+    /// CQEs of the CQ, as QUERY_CQ tells.
+    fn produced(&self) -> u64 {
+        cqc::PRODUCER_COUNTER.get(&self.cq.query().unwrap())
+    }
+
+    fn state(&self) -> u64 {
+        qpc::STATE.get(&self.requester.query_context().unwrap())
+    }
+
+    /// Returns `sw_sq_wqebb_counter` and `hw_sq_wqebb_counter` of QUERY_QP.
+    fn counters(&self) -> [u64; 2] {
+        let context = self.requester.query_context().unwrap();
+        [qpc::SW_SQ_WQEBB_COUNTER, qpc::HW_SQ_WQEBB_COUNTER].map(|field| field.get(&context))
+    }
+
+    fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !done(self) {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// What a trial shows.
+struct Outcome {
+    errors: Vec<ErrorCqe>,
+    /// The counters of QUERY_QP in Error.
+    counters: [u64; 2],
+    /// CQEs since the WRITEs before the trial.
+    produced: u64,
+}
+
+impl Outcome {
+    fn of(trial: &Trial) -> Self {
+        let produced = trial.produced() - u64::from(BASELINE);
+        Self { errors: trial.errors(), counters: trial.counters(), produced }
+    }
+}
+
+/// Runs the 16 WRITEs of a trial with a record, until the queue pair is in Error and the CQ has so
+/// many error CQEs.
+fn run(fault: &str, record: u16, errors: usize) -> Trial {
+    let patient = RtsAttributes::default();
+    let timeout = AckTimeout::at_least(Duration::from_micros(500));
+    let hasty = RtsAttributes { timeout, retry_cnt: 1, ..patient };
+    let mut trial = Trial::with_baseline(if fault == "silence" { hasty } else { patient });
+    if fault == "NAK" {
+        // Slot 16 has a wrong key.
+        trial.write(8);
+        trial.wqe(WRITE, trial.posted, trial.memory.rkey() ^ 0xff00);
+        trial.write(7);
+    } else {
+        trial.write(END - BASELINE);
+        // So the target acknowledges nothing.
+        fail(&trial.target);
+    }
+    trial.nops(record.saturating_sub(END));
+    trial.record(record);
+    trial.ring(END);
+    if fault == "2ERR" {
+        let [told, _] = trial.counters();
+        assert_eq!(
+            (trial.state(), told),
+            (RTS, END.into()),
+            "QUERY_QP tells the doorbell's counter"
+        );
+        assert_eq!(trial.successes(), usize::from(BASELINE), "nothing is acknowledged");
+        fail(&trial.requester);
+    }
+    trial.wait("the queue pair fails", |trial| trial.state() == ERROR);
+    trial.wait("error CQEs", |trial| trial.errors().len() >= errors);
+    trial
+}
+
+/// Moves a queue pair to Error by command.
+fn fail(qp: &QueuePair<Rc, Rts, Firmware>) {
+    let command = Command::new(opcode::QP_2ERR, qp_2err_in::SIZE);
+    // SAFETY: only the state changes. In Error no WQE is executed.
+    unsafe { qp.object().modify(&command.set(qp_2err_in::QPN, qp.number())) }.unwrap();
+}
+
+/// Facts E003, E004, E006 and E007.
+#[test]
+fn an_error_completes_what_the_record_covers() {
+    let measured_and_model =
+        ["scenario", "c", "record", "error CQEs", "slots", "syndrome", "sw_sq", "hw_sq", "CQEs"];
+    let columns = measured_and_model.map(|column| format!("{column} (model)"));
+    let columns: Vec<&str> =
+        measured_and_model.into_iter().chain(columns[3..].iter().map(String::as_str)).collect();
+    let mut comparison = Comparison::new("doorbell-record", &columns);
+    for row in Table::read("doorbell-record").rows() {
+        let measured = Measured::of(row);
+        let trial = run(row.text("fault"), measured.record, measured.errors);
+        let mut outcome = Outcome::of(&trial);
+        if row.text("scenario") == "s4_late" {
+            // The table has the CQEs of all of the trial, and these come after a later store.
+            trial.record(END);
+            trial.wait("late CQEs", |trial| trial.errors().len() == 16);
+            outcome.produced = Outcome::of(&trial).produced;
+        }
+        let slots = |errors: &[ErrorCqe]| match errors {
+            [] => String::new(),
+            [first, .., last] => format!("{}-{}", first.0, last.0),
+            [only] => only.0.to_string(),
+        };
+        let syndrome = outcome.errors.first().map(|(_, syndrome)| u32::from(*syndrome));
+        let hex =
+            |syndrome: Option<u32>| syndrome.map_or(String::new(), |code| format!("{code:#04x}"));
+        let [sw_sq, hw_sq] = outcome.counters;
+        comparison.row(&[
+            &row.text("scenario"),
+            &measured.first,
+            &measured.record,
+            &measured.errors,
+            &measured.slots,
+            &hex(measured.syndrome),
+            &measured.counters[0],
+            &measured.counters[1],
+            &measured.produced,
+            &outcome.errors.len(),
+            &slots(&outcome.errors),
+            &hex(syndrome),
+            &sw_sq,
+            &hw_sq,
+            &outcome.produced,
+        ]);
+        let name = format!("{} with record {}", row.text("scenario"), measured.record);
+        assert_eq!(outcome.errors.len(), measured.errors, "{name}");
+        assert_eq!(slots(&outcome.errors), measured.slots, "{name}");
+        assert_eq!(syndrome, measured.syndrome, "{name}");
+        assert!(outcome.errors.iter().skip(1).all(|(_, code)| *code == FLUSHED), "{name}");
+        assert_eq!(outcome.counters, measured.counters, "{name}");
+        assert_eq!(outcome.produced, measured.produced, "{name}");
+    }
+    comparison.write();
+}
+
+/// A row of the table.
+struct Measured {
+    /// The first WQE that is not complete, and the record.
+    first: u16,
+    record: u16,
+    errors: usize,
+    slots: String,
+    syndrome: Option<u32>,
+    counters: [u64; 2],
+    produced: u64,
+}
+
+impl Measured {
+    fn of(row: Row<'_>) -> Self {
+        let ends = ["first_error_slot", "last_error_slot"].map(|column| row.text(column));
+        Self {
+            first: row.number("c_first_incomplete").unwrap(),
+            record: row.number("P_record").unwrap(),
+            errors: row.number("error_cqes").unwrap(),
+            slots: if ends[0] == ends[1] { ends[0].to_owned() } else { ends.join("-") },
+            syndrome: row.hex("cause_syndrome_hex"),
+            counters: ["sw_sq_first_err", "hw_sq_first_err"].map(|name| row.number(name).unwrap()),
+            produced: row.number("cq_pc_delta").unwrap(),
+        }
+    }
+}
+
+/// Fact E005. The times are those of a device, and are not compared.
+#[test]
+fn a_later_store_to_the_record_releases_the_rest() {
+    let columns = ["case", "CQEs after the store", "CQEs after the store (model)"];
+    let mut comparison = Comparison::new("late-record", &columns);
+    for row in Table::read("late-record").rows() {
+        let measured: usize = row.number("cqes_after_store").unwrap();
+        let trial = run("2ERR", BASELINE, 0);
+        assert_eq!(trial.errors(), [], "the record covers nothing");
+        trial.record(END);
+        if row.text("case").starts_with("uar1") {
+            trial.ring(END);
+        }
+        trial.wait("late CQEs", |trial| trial.errors().len() >= measured);
+        let errors = trial.errors();
+        comparison.row(&[&row.text("case"), &measured, &errors.len()]);
+        let expected: Vec<_> = (BASELINE..END).map(|slot| (slot, FLUSHED)).collect();
+        assert_eq!(errors, expected);
+        assert_eq!(trial.counters(), [END.into(); 2]);
+    }
+    comparison.write();
+}
+
+/// The doorbell register alone decides what runs; the doorbell record only what an error reports.
+#[test]
+fn a_program_that_never_stores_the_record_works_and_loses_its_errors() {
+    let mut trial = Trial::new(RtsAttributes::default());
+    for round in 1..=4 {
+        trial.write(8);
+        trial.ring(8 * round);
+        trial.wait("WRITEs", |trial| trial.successes() == usize::from(8 * round));
+    }
+    assert_eq!(trial.counters(), [32, 32]);
+    trial.wqe(WRITE, trial.posted, trial.memory.rkey() ^ 0xff00);
+    trial.write(1);
+    trial.ring(34);
+    trial.wait("the queue pair fails", |trial| trial.state() == ERROR);
+    assert_eq!(trial.errors(), [], "not even the cause");
+    assert_eq!(trial.counters(), [0, 32]);
+    // What the program can do about it.
+    trial.record(34);
+    trial.wait("late CQEs", |trial| trial.errors().len() == 2);
+    assert_eq!(trial.errors(), [(32, REMOTE_ACCESS), (33, FLUSHED)]);
+}
+
+/// Facts E001 and E002.
+#[test]
+fn a_record_that_is_ahead_makes_nothing_run() {
+    let mut trial = Trial::with_baseline(RtsAttributes::default());
+    trial.nops(8);
+    trial.record(16);
+    assert_eq!(trial.counters(), [BASELINE.into(); 2]);
+    trial.ring(12);
+    trial.wait("four NOPs", |trial| trial.successes() == 12);
+    assert_eq!(trial.counters(), [12, 12]);
+    fail(&trial.requester);
+    trial.wait("flushes", |trial| trial.errors().len() >= 4);
+    let flushed: Vec<_> = (12..16).map(|slot| (slot, FLUSHED)).collect();
+    assert_eq!((trial.errors(), trial.successes()), (flushed, 12));
+}
+
+/// Fact E009.
+#[test]
+fn the_index_in_the_ctrl_segment_is_not_compared() {
+    let mut trial = Trial::new(RtsAttributes::default());
+    for named in 1000..1004 {
+        trial.wqe(NOP, named, 0);
+    }
+    trial.record(4);
+    trial.ring(4);
+    trial.wait("four NOPs", |trial| trial.successes() == 4);
+    let counters: Vec<_> =
+        trial.found().iter().map(|cqe| u16::from_be_bytes([cqe[60], cqe[61]])).collect();
+    assert_eq!(counters, [0, 1, 2, 3]);
+}
+
+/// Fact E010: each way to ring, with one NOP.
+#[test]
+fn the_order_of_the_stores_makes_no_difference_to_success() {
+    let mut trial = Trial::new(RtsAttributes::default());
+    let block = |trial: &Trial| {
+        let (rings, sends) = trial.requester.rings();
+        let slot = usize::from((trial.posted - 1) % BLOCKS) * 64;
+        // SAFETY: a block of the send ring, as in `wqe`.
+        unsafe { rings.add(sends + slot).cast::<[u64; 8]>().read_volatile() }
+    };
+    let ways: [&dyn Fn(&Trial); 4] = [
+        &|trial| {
+            trial.record(trial.posted);
+            trial.ring(trial.posted);
+        },
+        &|trial| {
+            trial.ring(trial.posted);
+            trial.record(trial.posted);
+        },
+        &|trial| {
+            trial.record(trial.posted);
+            trial.ring(trial.posted);
+            trial.ring(trial.posted);
+        },
+        // BlueFlame: all of the block.
+        &|trial| {
+            trial.record(trial.posted);
+            let register = trial.requester.uar().register().cast::<u64>();
+            for (at, word) in block(trial).into_iter().enumerate() {
+                // SAFETY: the BlueFlame buffer of the queue pair's UAR takes a block.
+                unsafe { register.add(at).write_volatile(word) };
+            }
+        },
+    ];
+    for (round, way) in ways.iter().enumerate() {
+        trial.nops(1);
+        way(&trial);
+        trial.wait("a NOP", |trial| trial.successes() == round + 1);
+    }
+    assert_eq!(trial.found().len(), 4);
+}
