@@ -33,9 +33,11 @@ const FARTHEST: u64 = 1 << 56;
 /// Counts of what a rule has done at a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Frames, commands or WQEs that fitted the rule's conditions, except number, time and percentage.
+    /// Frames, commands, doorbells or WQEs that fitted the rule's conditions, except number, time and
+    /// percentage.
     pub matched: u64,
-    /// Faults: frames changed, commands that had a fault, WQEs that failed, changes of the device.
+    /// Faults: frames changed, commands that had a fault, doorbells lost, WQEs that failed, changes of the
+    /// device.
     pub struck: u64,
 }
 
@@ -47,6 +49,9 @@ pub(crate) struct Impairment {
     lanes: [Lane; 2],
     /// Faults of the device to come, with their times.
     timed: Vec<(u64, Strike)>,
+    /// The BlueFlame buffer whose last doorbell was lost: its UAR page and offset. The rest of the
+    /// copy is lost as well.
+    lost: Option<(u32, usize)>,
 }
 
 /// A fault of the device that happens now.
@@ -96,7 +101,7 @@ impl Impairment {
                 active.schedule(active.from, &mut timed);
             }
         }
-        Self { link, rules, lanes: Default::default(), timed }
+        Self { link, rules, lanes: Default::default(), timed, lost: None }
     }
 
     /// Returns whether there is nothing to do for it, now or later.
@@ -152,6 +157,18 @@ impl Impairment {
             flights.into_iter().for_each(|flight| lane.put(flight, now));
         }
         lane.release(now);
+    }
+
+    /// A doorbell of a queue pair is rung at a buffer. Returns whether it is lost.
+    pub fn loses_doorbell(&mut self, buffer: (u32, usize), qp: u32, now: u64) -> bool {
+        let lost = self.rules.iter_mut().any(|active| active.takes_doorbell(qp, now));
+        self.lost = lost.then_some(buffer);
+        lost
+    }
+
+    /// Returns whether the last doorbell at a buffer was lost.
+    pub fn has_lost(&self, buffer: (u32, usize)) -> bool {
+        self.lost == Some(buffer)
     }
 
     /// Takes the next frame that has come through.
@@ -272,9 +289,19 @@ impl Active {
             || wanted.qp.is_some_and(|qp| !heads.qps.contains(&Some(qp)))
             || wanted.level.is_some_and(|level| heads.level != Some(level))
             || self.until == 0;
-        if is_other {
-            return false;
-        }
+        !is_other && self.strikes(now)
+    }
+
+    /// Counts a doorbell if it matches, and decides whether it is lost.
+    fn takes_doorbell(&mut self, qp: u32, now: u64) -> bool {
+        let is_other = self.rule.effect != Effect::LostDoorbell
+            || self.rule.frames.qp.is_some_and(|wanted| wanted != qp)
+            || self.until == 0;
+        !is_other && self.strikes(now)
+    }
+
+    /// Counts a match, and decides whether the rule applies to it.
+    fn strikes(&mut self, now: u64) -> bool {
         self.tally.matched += 1;
         let takes = self.rule.numbers.contains(&self.tally.matched)
             && self.is_on(now)

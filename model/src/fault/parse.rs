@@ -24,8 +24,10 @@ pub struct RuleError {
 }
 
 const FAULTS: &str = "loss, duplicate, corrupt, reorder [N], mark, delay TIME [jitter TIME], \
-     rate RATE, pause, flap, overrun cq [N], overrun eq [N], timeout, fatal, crash, error CODES";
-const CONDITIONS: &str = "device N, in, out, qp N, sl N, packet N, command [NAME] [N], wqe N, at TIME, for TIME, PERCENT%";
+     rate RATE, pause, lose doorbell [N], flap, overrun cq [N], overrun eq [N], timeout, fatal, crash, \
+     error CODES";
+const CONDITIONS: &str = "device N, in, out, qp N, sl N, packet N, command [NAME] [N], wqe N, at TIME, \
+     for TIME, PERCENT%";
 const TIME: &str = "a time such as 10us, 1.5ms or 2s";
 const RATE: &str = "a rate from 1kbit to 1000Gbit, in units kbit, Mbit, Gbit";
 const NUMBERS: &str = "a number from 1, or numbers such as 3-5 or 3-";
@@ -97,7 +99,7 @@ impl<'a> Words<'a> {
         let mut rule = Rule::new(Effect::Frame(FrameEffect::Lose));
         let mut fault = "";
         while let Some(word) = self.next() {
-            if let Some(found) = self.effect(word)? {
+            if let Some(found) = self.effect(word, &mut rule)? {
                 fault = word;
                 if effect.replace(found).is_some() {
                     return Err(self.error(word, "one fault each line, and conditions"));
@@ -111,9 +113,9 @@ impl<'a> Words<'a> {
         Ok(rule)
     }
 
-    fn effect(&mut self, word: &str) -> Result<Option<Effect>, RuleError> {
+    fn effect(&mut self, word: &str, rule: &mut Rule) -> Result<Option<Effect>, RuleError> {
         use DeviceEffect::{Crash, Fatal, Flap, Overrun, Timeout};
-        use Effect::{Device, Frame, Wqe};
+        use Effect::{Device, Frame, LostDoorbell, Wqe};
         use FrameEffect::{Corrupt, Delay, Duplicate, Lose, Mark, Pause, Rate, Reorder};
         Ok(Some(match word {
             "loss" => Frame(Lose),
@@ -131,6 +133,11 @@ impl<'a> Words<'a> {
             }
             "rate" => Frame(Rate(self.value(RATE, rate)?)),
             "pause" => Frame(Pause),
+            "lose" => {
+                self.value("doorbell", |word| (word == "doorbell").then_some(()))?;
+                rule.numbers = self.optional(numbers).unwrap_or(1..=u64::MAX);
+                LostDoorbell
+            }
             "flap" => Device(Flap),
             "overrun" => {
                 let queues = self.value("cq or eq", |word| match word {
@@ -203,13 +210,18 @@ impl<'a> Words<'a> {
                 Ok(())
             }
             _ if rule.wqes => refuse("`wqe` only with `error`"),
-            Effect::Frame(_) if rule.commands.is_some() => {
+            Effect::Frame(_) | Effect::LostDoorbell if rule.commands.is_some() => {
                 refuse("`command` only with faults of the device")
+            }
+            Effect::LostDoorbell
+                if rule.frames != (Select { qp: rule.frames.qp, ..Select::default() }) =>
+            {
+                refuse("`lose doorbell` only with `device`, `qp`, `at`, `for` and PERCENT%")
             }
             Effect::Frame(FrameEffect::Pause) if rule.length.is_none() => {
                 refuse("`pause` only with `for TIME`")
             }
-            Effect::Frame(_) => Ok(()),
+            Effect::Frame(_) | Effect::LostDoorbell => Ok(()),
             Effect::Device(_) if of_frames || rule.chance != ALWAYS => {
                 refuse("faults of the device only with `device`, `command`, `at` and `for`")
             }

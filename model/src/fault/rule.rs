@@ -21,7 +21,7 @@ pub(super) struct Rule {
     pub commands: Option<Commands>,
     /// Whether the rule names WQEs by number.
     pub wqes: bool,
-    /// The numbers of the matching frames, commands or WQEs that the rule applies to, from 1.
+    /// The numbers of the matching frames, commands, doorbells or WQEs that the rule applies to, from 1.
     pub numbers: RangeInclusive<u64>,
     /// Nanoseconds after the rules were set.
     pub at: u64,
@@ -36,7 +36,7 @@ pub(super) struct Rule {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Select {
     pub direction: Option<Direction>,
-    /// Destination queue pair, or source where the frame names it.
+    /// Destination queue pair, or source where the frame names it. Of a doorbell, the one it rings.
     pub qp: Option<u32>,
     pub level: Option<u8>,
     /// Whether the rule names frames by number.
@@ -53,6 +53,8 @@ pub(super) struct Commands {
 pub(super) enum Effect {
     Frame(FrameEffect),
     Device(DeviceEffect),
+    /// A doorbell does not reach the device.
+    LostDoorbell,
     /// A send WQE fails: bytes 52 to 55 of its error CQE.
     Wqe([u8; 4]),
 }

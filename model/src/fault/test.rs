@@ -100,6 +100,7 @@ fn rules_are_read_in_any_order_of_their_words() {
         ("delay 2ms jitter 1ms", frame(FrameEffect::Delay(2 * MS, MS))),
         ("rate 2.5Gbit", frame(FrameEffect::Rate(2_500_000_000))),
         ("pause at 1s for 1ms", frame(FrameEffect::Pause)),
+        ("lose doorbell 2", Effect::LostDoorbell),
         ("flap at 2s for 500ms", Effect::Device(DeviceEffect::Flap)),
         ("overrun cq", Effect::Device(DeviceEffect::Overrun(Queues::Completion, None))),
         ("overrun eq 0x11", Effect::Device(DeviceEffect::Overrun(Queues::Event, Some(0x11)))),
@@ -152,6 +153,10 @@ fn an_error_names_the_line_the_word_and_what_is_allowed() {
         ("error 93005204 at 1s", 1, "error", "`error` only with"),
         ("error 93005204 sl 1", 1, "error", "`error` only with"),
         ("wqe 3 loss", 1, "loss", "`wqe` only with `error`"),
+        ("lose", 1, "", "doorbell"),
+        ("lose doorbell 0", 1, "0", "the faults"),
+        ("lose doorbell in", 1, "lose", "only with `device`"),
+        ("lose doorbell command 1", 1, "lose", "`command` only"),
     ] {
         let error = text.parse::<Faults>().unwrap_err();
         // A name that is no command is read as the missing number.

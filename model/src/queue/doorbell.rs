@@ -60,6 +60,25 @@ impl Card {
         None
     }
 
+    /// Returns whether a fault loses a store: a doorbell, or the rest of a BlueFlame copy whose
+    /// doorbell was lost. The eight bytes of a doorbell may come in two stores.
+    pub(crate) fn loses_store(&mut self, uar: u32, offset: usize, bytes: &[u8]) -> bool {
+        let Some(impairment) = &mut self.impairment else { return false };
+        let (at, buffer) = (offset % HALF, (uar, offset - offset % HALF));
+        let is_second = matches!(self.registers.upper, Some((u, o, _)) if (u, o) == buffer);
+        let number = match (at, bytes.len()) {
+            _ if buffer.1 < BLUEFLAME && buffer.1 != RECORDLESS => return false,
+            (0, 8..) => be32(bytes, 4) >> 8,
+            (4, 4) if is_second => be32(bytes, 0) >> 8,
+            _ => return at >= 8 && impairment.has_lost(buffer),
+        };
+        let lost = impairment.loses_doorbell(buffer, number, self.clock.now());
+        if lost {
+            tracing::warn!(qp = number, "a fault: a doorbell is lost");
+        }
+        lost
+    }
+
     /// Returns what a store is in virtual time. A store that is wider than a doorbell begins a BlueFlame
     /// copy; a copy word by word begins like a doorbell, and counts as one.
     pub(crate) fn cost_of_store(&self, offset: usize, bytes: &[u8]) -> Store {

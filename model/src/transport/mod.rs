@@ -367,6 +367,9 @@ impl Card {
     /// arrive as two stores of four, the upper ones first.
     pub fn store(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
         self.port.pace.stored(|| self.cost_of_store(offset, bytes));
+        if self.loses_store(uar, offset, bytes) {
+            return;
+        }
         self.enter(
             // Pages have 4 KiB.
             || Call::Store { uar, offset: offset as u16, bytes: bytes.into() },

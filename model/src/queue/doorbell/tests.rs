@@ -181,6 +181,44 @@ fn a_record_ahead_of_the_last_doorbell_is_counted_when_the_queue_ends() {
 }
 
 #[test]
+fn a_lost_doorbell_is_made_up_for_by_the_next_one() {
+    for (pieces, offset) in
+        [(&[8][..], 0x800), (&[4, 4], 0x900), (&[64], 0x800), (&[32, 32], 0x900)]
+    {
+        let mut queue = Queue::new();
+        let (uar, qp) = (queue.rig.uar, queue.qp);
+        let rules = format!("lose doorbell 1 qp {qp}; lose doorbell qp {}", qp ^ 1);
+        queue.rig.card.set_faults(&rules.parse().unwrap(), 0);
+        let wqe = queue.post();
+        let mut at = 0;
+        for piece in pieces {
+            queue.rig.card.store(uar, offset + at, &wqe[at..at + piece]);
+            at += piece;
+        }
+        assert_eq!(queue.completed(), 0, "{pieces:?}");
+        let next = queue.post();
+        queue.store(offset, &next[..8]);
+        assert_eq!(queue.completed(), 2, "{pieces:?}");
+        assert_eq!(queue.rig.card.complaints, Complaints::default());
+        let tallies = queue.rig.card.fault_tallies();
+        assert_eq!(tallies.iter().map(|tally| tally.struck).collect::<Vec<_>>(), [1, 0]);
+    }
+}
+
+/// The record covers what the lost doorbell named, and the device loads it when the queue fails.
+#[test]
+fn what_a_lost_doorbell_named_is_flushed_in_error() {
+    let mut queue = Queue::new();
+    queue.rig.card.set_faults(&"lose doorbell".parse().unwrap(), 0);
+    let wqe = queue.post();
+    queue.store(0x800, &wqe);
+    assert_eq!(queue.completed(), 0);
+    let error = Command::new(opcode::QP_2ERR, 0x10).set(rst2init_qp_in::QPN, queue.qp);
+    queue.rig.run(&error).unwrap();
+    assert_eq!(queue.completed(), 1);
+}
+
+#[test]
 fn a_copy_that_was_not_executed_is_forgotten_when_the_queue_pair_is_reset() {
     let mut queue = Queue::new();
     let copy = queue.post();
