@@ -10,6 +10,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use mlx5::connect::LocalPort;
+use mlx5::ib::Rc;
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePairBuilder};
 use rig::mlx5;
 use serde_json::Value;
 
@@ -185,4 +188,48 @@ fn as_many_as_the_cq_holds_or_polls_in_time_are_right() {
         assert_eq!((names(&report).len(), report.get("overruns")), (0, None), "{report}");
         assert!(!lines.iter().any(|line| line.contains("mlx5:")), "{lines:?}");
     }
+}
+
+/// Set for the program of the test below.
+const WITHOUT_RECORD: &str = "MLX5_LINT_WITHOUT_RECORD";
+
+/// The program: rings for two NOPs, and never stores the doorbell record.
+#[test]
+fn program_without_a_record() {
+    if std::env::var_os(WITHOUT_RECORD).is_none() {
+        return;
+    }
+    let context = Context::open_first().unwrap();
+    let port = LocalPort::new(&context, 1, None).unwrap();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::by_command(&context, 16).build().unwrap();
+    let qp = QueuePairBuilder::<Rc, _>::by_command(&pd, &cq).max_send_wr(16).build().unwrap();
+    let end = port.connection_data_of(qp.number());
+    let qp = qp.init(&port.init()).unwrap().rtr(&port.rtr(&end, &end)).unwrap();
+    let qp = qp.rts(&port.rts(&end, &end)).unwrap();
+    let (rings, sends) = qp.rings();
+    for index in 0..2u64 {
+        // The ctrl segment of a NOP of one unit.
+        let words = [index << 40 | u64::from(qp.number()) << 8 | 1, 0];
+        // SAFETY: a block of the send ring, which lives as long as the queue pair.
+        unsafe {
+            let block = rings.add(sends + 64 * index as usize).cast::<[u64; 2]>();
+            block.write_volatile(words.map(u64::to_be));
+            let register = qp.uar().register().cast::<u64>();
+            register.write_volatile(words[0].to_be());
+        }
+    }
+}
+
+#[test]
+fn a_record_behind_its_doorbell_is_told_with_what_a_device_does() {
+    let program = std::env::current_exe().unwrap();
+    let mut command = mlx5(&["lint", "--json", "--"]);
+    command.arg(program).args(["program_without_a_record", "--exact"]).env(WITHOUT_RECORD, "1");
+    let report = rig::finish(&mut command, 1).report();
+    assert_eq!((&report["wqes"], report["doorbells"].as_array().unwrap().len()), (&2.into(), 1));
+    let told = &report["doorbells"][0];
+    assert_eq!(told["count"], 2);
+    let says = told["says"].as_str().unwrap();
+    assert!(says.contains("record behind its doorbell") && says.contains("error"), "{says}");
 }

@@ -325,7 +325,8 @@ defects! {
     }
     Suspicious "record-behind",
         "the record says {record:#06x}, and WQEs are written up to {written:#06x}",
-        "store the producer counter before ringing, unless they are meant to be rung later";
+        "store the producer counter before ringing, unless they are meant to be rung later: after an \
+         error the HCA reports no WQE behind it";
 
     /// The doorbell record covers what is not written.
     RecordAhead {
@@ -336,7 +337,7 @@ defects! {
     }
     Defect "record-ahead",
         "the record says {record:#06x}, but what is there from {written:#06x} on is a lap old",
-        "write WQEs first, and count their 64-byte blocks: the HCA executes the stale ones";
+        "write WQEs first, and count their 64-byte blocks: after an error the HCA flushes the stale ones";
 
     /// The doorbell record ends within a WQE.
     RecordInside { /** The record. */ record: u16, /** The counter after the WQE. */ end: u16 }

@@ -163,7 +163,11 @@ fn remark(object: &ProcessObject) -> Option<&'static str> {
         };
     };
     match object.kind {
-        ProcessObjectKind::QueuePair => queue_pair_remark(context.get(qpc::STATE)),
+        ProcessObjectKind::QueuePair => {
+            let counter = |field| context.get(field) as u16;
+            let counters = [qpc::SW_SQ_WQEBB_COUNTER, qpc::HW_SQ_WQEBB_COUNTER].map(counter);
+            queue_pair_remark(context.get(qpc::STATE), counters)
+        }
         ProcessObjectKind::CompletionQueue => match context.get(cqc::STATUS) {
             9 => Some(
                 "it overran: more completions came than it holds; its queue pairs go to the error \
@@ -176,9 +180,16 @@ fn remark(object: &ProcessObject) -> Option<&'static str> {
     }
 }
 
-/// Returns the remark for a QPC state (`mlx5_ifc.h`, `MLX5_QPC_STATE_*`).
-fn queue_pair_remark(state: u64) -> Option<&'static str> {
+/// Returns the remark for a QPC state (`mlx5_ifc.h`, `MLX5_QPC_STATE_*`) and for the producer and
+/// consumer counter of the send queue. In the error state the producer is the doorbell record
+/// (measured on ConnectX-6, evidence E006, E007).
+fn queue_pair_remark(state: u64, [producer, consumer]: [u16; 2]) -> Option<&'static str> {
     match state {
+        6 if (producer.wrapping_sub(consumer) as i16) < 0 => Some(
+            "in the error state, and its doorbell record is behind the requests that were sent: the \
+             device reports none of them, not even the one that failed, before the program stores \
+             their counter to the record",
+        ),
         0 => Some("in RESET: nothing is received or sent before INIT, RTR and RTS"),
         1 => Some(
             "in INIT: it receives nothing and sends nothing before the program moves it to RTR, for \
@@ -256,3 +267,6 @@ fn state(state: u8) -> &'static str {
         _ => "unknown",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use mlx5::devx::ifc::{
 };
 use mlx5::diag::lint::{Defect, Facts, Finding, Lint, Segment, Transport};
 use mlx5_model::object::Service;
-use mlx5_model::trace::{Event, Observed, ReadError, Reader, What};
+use mlx5_model::trace::{Event, Mistake, Observed, ReadError, Reader, What};
 
 use super::report::{Overrun, Report};
 use crate::output::say;
@@ -111,6 +111,8 @@ impl Stream {
                 }
                 report.overrun(overrun);
             }
+            // Reported with the WQE, as its wrong index.
+            What::Observed(Observed::Mistake { mistake: Mistake::MisplacedWqe, .. }) => {}
             What::Observed(Observed::Mistake { mistake, count }) => {
                 if *is_live {
                     let process = process.unwrap_or_default();

@@ -9,9 +9,9 @@ use mlx5_sys::ifc::opcode;
 use super::super::qp::Kind;
 use super::super::trap::PAGE;
 use super::Observer;
-use super::rings::{CqRing, Found, Overfull, ReceiveRing, SendRing, SharedRing};
+use super::rings::{CqRing, Found, ReceiveRing, SendRing, SharedRing};
 use crate::object::Service;
-use crate::trace::{Call, Mistake, Observed, Queue};
+use crate::trace::{Call, Observed, Queue};
 
 /// Registers of a page (`mlx5dv.h`, `device.h`).
 const CQ_ARM: usize = 0x20;
@@ -182,7 +182,7 @@ impl Queues {
         let Self { cqs, pairs, shared, .. } = self;
         let numbers = match offset {
             CQ_ARM => [word(bytes, 4).unwrap_or(0), 0],
-            _ => match rung(offset, bytes).and_then(|number| pairs.get(&(card, number))) {
+            _ => match rung(offset, bytes).and_then(|(number, _)| pairs.get(&(card, number))) {
                 Some(pair) => pair.cqs,
                 None => return,
             },
@@ -196,19 +196,16 @@ impl Queues {
 
     /// Records the WQEs that a store to a register tells the device of.
     pub fn rung(&mut self, observer: &Observer, card: u8, offset: usize, bytes: &[u8]) {
-        let number = rung(offset, bytes);
-        let Some(pair) = number.and_then(|number| self.pairs.get_mut(&(card, number))) else {
-            return;
-        };
+        let Some((number, end)) = rung(offset, bytes) else { return };
+        let Some(pair) = self.pairs.get_mut(&(card, number)) else { return };
         posted(observer, pair);
         let (qp, service) = (pair.number, pair.service);
         let Some(send) = &mut pair.send else { return };
-        let looked = send.look(&observer.memory, |index, bytes| {
+        let looked = send.look(&observer.memory, end, |index, bytes| {
             observer.tap.observe(Observed::SendWqe { qp, index, service, bytes: bytes.into() });
         });
         // A ring that the program has unmapped has nothing to read.
-        if let Ok(Err(Overfull)) = looked {
-            let mistake = Mistake::OverfullQueue;
+        if let Ok(Some(mistake)) = looked {
             observer.tap.observe(Observed::Mistake { mistake, count: 1 });
         }
     }
@@ -284,10 +281,13 @@ impl Queues {
     }
 }
 
-/// The number of the queue pair that a store rings, if it is a doorbell.
-fn rung(offset: usize, bytes: &[u8]) -> Option<u32> {
+/// The number of the queue pair that a store rings, if it is a doorbell, and the counter behind the
+/// last WQE.
+fn rung(offset: usize, bytes: &[u8]) -> Option<(u32, u16)> {
     let is_doorbell = offset >= BLUEFLAME && offset % HALF == 0 && bytes.len() >= 8;
-    word(bytes, 4).filter(|_| is_doorbell).map(|word| word >> 8)
+    let (first, second) = (word(bytes, 0)?, word(bytes, 4)?);
+    let blocks = (second & 0x3f).div_ceil(4) as u16;
+    is_doorbell.then(|| (second >> 8, ((first >> 8) as u16).wrapping_add(blocks)))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {

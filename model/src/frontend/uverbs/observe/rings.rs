@@ -9,7 +9,8 @@ use std::sync::atomic::{Ordering, fence};
 use mlx5_sys::cqe::{FORMAT_COMPRESSED, FORMAT_SHIFT, MINI_CQES_PER_SLOT};
 
 use crate::memory::{Fault, Memory};
-use crate::object::MiniFormat;
+use crate::object::{MiniFormat, SendQueue};
+use crate::trace::Mistake;
 
 /// Bytes of a block of a send queue, and of a segment.
 const BLOCK: usize = 64;
@@ -36,10 +37,6 @@ pub(super) struct SendRing {
     next: u16,
 }
 
-/// A doorbell record tells of more blocks than the ring has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Overfull;
-
 impl SendRing {
     /// Creates an empty ring of a power of two of blocks. `record` is the address of the send counter.
     /// `None` for no ring of this kind.
@@ -53,19 +50,24 @@ impl SendRing {
         self.next = 0;
     }
 
-    /// Passes each WQE that the doorbell record tells of and that was not passed yet, with the counter
-    /// of its first block.
+    /// Passes each WQE that a doorbell or the doorbell record tells of and that was not passed yet,
+    /// with the counter of its first block. `doorbell` is the counter behind the WQE that was rung.
+    /// Returns the mistake of the program, if there is one.
     pub fn look(
         &mut self,
         memory: &dyn Memory,
+        doorbell: u16,
         mut wqe: impl FnMut(u16, &[u8]),
-    ) -> Result<Result<(), Overfull>, Fault> {
-        let end = read_be32(memory, self.record)? as u16;
+    ) -> Result<Option<Mistake>, Fault> {
+        let record = read_be32(memory, self.record)? as u16;
         // The program wrote the WQEs before the record.
         fence(Ordering::Acquire);
+        // A device executes what the doorbell names (measured on ConnectX-6, evidence E001).
+        let is_late = record != doorbell && !SendQueue::covers(record, doorbell);
+        let end = if is_late { doorbell } else { record };
         if u32::from(end.wrapping_sub(self.next)) > self.blocks {
             self.next = end;
-            return Ok(Err(Overfull));
+            return Ok(Some(Mistake::OverfullQueue));
         }
         let mut bytes = [0; LONGEST];
         while self.next != end {
@@ -81,7 +83,7 @@ impl SendRing {
             let blocks = length.div_ceil(BLOCK) as u16;
             self.next = self.next.wrapping_add(blocks.min(left));
         }
-        Ok(Ok(()))
+        Ok(is_late.then_some(Mistake::LateRecord))
     }
 
     /// Address of a block.

@@ -30,12 +30,19 @@ fn post(memory: &Flat, blocks: u64, counter: u16, segments: u8) {
 }
 
 /// The outcome of a look at a send ring.
-type Looked = Result<Result<(), Overfull>, Fault>;
+type Looked = Result<Option<Mistake>, Fault>;
 
-/// Returns the WQEs that a look passes, each by its index and its number of segments.
+/// Returns the WQEs that a look passes, each by its index and its number of segments. The doorbell
+/// names what the record does.
 fn sent(ring: &mut SendRing, memory: &Flat) -> (Vec<(u16, usize)>, Looked) {
+    let record = read_be32(memory, RECORD).unwrap();
+    rung(ring, memory, record as u16)
+}
+
+/// The same with a doorbell of its own.
+fn rung(ring: &mut SendRing, memory: &Flat, doorbell: u16) -> (Vec<(u16, usize)>, Looked) {
     let mut wqes = Vec::new();
-    let looked = ring.look(memory, |index, bytes| {
+    let looked = ring.look(memory, doorbell, |index, bytes| {
         let count = bytes.len() / 16;
         for segment in 1..count {
             assert!(bytes[segment * 16..][..16].iter().all(|byte| usize::from(*byte) == segment));
@@ -49,7 +56,7 @@ fn sent(ring: &mut SendRing, memory: &Flat) -> (Vec<(u16, usize)>, Looked) {
 fn send_ring_passes_each_wqe_once_also_where_it_wraps() {
     let memory = memory();
     let mut ring = SendRing::new(BASE, 8, RECORD).unwrap();
-    assert_eq!(sent(&mut ring, &memory), (vec![], Ok(Ok(()))));
+    assert_eq!(sent(&mut ring, &memory), (vec![], Ok(None)));
     post(&memory, 8, 0, 2);
     post(&memory, 8, 1, 5);
     post(&memory, 8, 3, 1);
@@ -72,10 +79,28 @@ fn send_ring_says_that_the_record_tells_of_more_than_it_holds() {
     let memory = memory();
     let mut ring = SendRing::new(BASE, 8, RECORD).unwrap();
     set(&memory, RECORD, 9);
-    assert_eq!(sent(&mut ring, &memory), (vec![], Ok(Err(Overfull))));
+    assert_eq!(sent(&mut ring, &memory), (vec![], Ok(Some(Mistake::OverfullQueue))));
     post(&memory, 8, 9, 2);
     set(&memory, RECORD, 10);
     assert_eq!(sent(&mut ring, &memory).0, [(9, 2)]);
+}
+
+#[test]
+fn send_ring_passes_what_a_doorbell_names_and_says_that_the_record_is_behind() {
+    let memory = memory();
+    let mut ring = SendRing::new(BASE, 8, RECORD).unwrap();
+    post(&memory, 8, 0, 2);
+    post(&memory, 8, 1, 2);
+    let late = Ok(Some(Mistake::LateRecord));
+    assert_eq!(rung(&mut ring, &memory, 1), (vec![(0, 2)], late));
+    set(&memory, RECORD, 1);
+    assert_eq!(rung(&mut ring, &memory, 2), (vec![(1, 2)], late));
+    // The same doorbell, after the record; then a record that another thread has stored since.
+    set(&memory, RECORD, 2);
+    assert_eq!(rung(&mut ring, &memory, 2), (vec![], Ok(None)));
+    post(&memory, 8, 2, 1);
+    set(&memory, RECORD, 3);
+    assert_eq!(rung(&mut ring, &memory, 2), (vec![(2, 1)], Ok(None)));
 }
 
 #[test]
@@ -87,7 +112,7 @@ fn send_ring_limits_a_wqe_to_the_ring_and_to_the_record() {
     memory.write(BASE, &ctrl).unwrap();
     set(&memory, RECORD, 1);
     let mut lengths = Vec::new();
-    ring.look(&memory, |_, bytes| lengths.push(bytes.len())).unwrap().unwrap();
+    ring.look(&memory, 1, |_, bytes| lengths.push(bytes.len())).unwrap();
     assert_eq!((lengths, ring.next), (vec![128], 1));
 }
 
@@ -97,7 +122,7 @@ fn rings_without_memory_are_faults() {
     let outside = BASE + 0x20_0000;
     set(&memory, RECORD, 1);
     let mut send = SendRing::new(outside, 8, RECORD).unwrap();
-    assert!(send.look(&memory, |_, _| panic!("there is no WQE")).is_err());
+    assert!(send.look(&memory, 1, |_, _| panic!("there is no WQE")).is_err());
     let mut receive = ReceiveRing::new(outside, 8, 4, RECORD).unwrap();
     assert!(receive.look(&memory).is_err());
     let mut cq = CqRing::new(outside, 8, 64, RECORD).unwrap();
