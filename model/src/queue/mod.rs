@@ -38,8 +38,8 @@ pub use crate::object::{Compression, Layout, MiniFormat, Untold};
 pub use crate::work::{
     Access, Address, Atomic, Completion, Data, Denied, Domain, Entries, EthernetSegment, Extended,
     FailedWqe, Fence, Fetch, Flush, HEADER, LARGEST, Local, Masked, Met, Opcode, Origin, Part,
-    Protection, QpEvent, ReceiveWqe, Remote, Rendezvous, Seen, SendWqe, Signal, SrqEvent, Syndrome, TagEvent,
-    TagRequest, Tagged, Taken, TargetEvent, Umr, answered,
+    Protection, QpEvent, ReceiveWqe, Remote, Rendezvous, Seen, SendWqe, Signal, SrqEvent, Syndrome,
+    TagEvent, TagRequest, Tagged, Taken, TargetEvent, Umr, answered,
 };
 
 #[cfg(test)]

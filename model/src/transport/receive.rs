@@ -4,8 +4,8 @@ use super::{Completion, Outcome, Parameters};
 use crate::card::Card;
 use crate::object::State;
 use crate::queue::{
-    Access, Data, Denied, Domain, Flush, Opcode as Received, Protection, QpEvent, ReceiveWqe,
-    Syndrome, Taken,
+    Access, Data, Denied, Domain, Opcode as Received, Protection, QpEvent, ReceiveWqe, Syndrome,
+    Taken,
 };
 use crate::wire::{Header, Reth, Route};
 

@@ -2,8 +2,8 @@
 
 use mlx5_sys::ifc::{Field, create_cq_in, create_eq_in, modify_cq_in, opcode};
 
+use super::super::Syndrome;
 use super::super::test::Queue;
-use super::super::{Flush, Syndrome};
 use super::*;
 use crate::command::test::{BASE, Command, Rig, SIZE, ring};
 use crate::object::State;

@@ -11,8 +11,8 @@ use super::super::{Completion, Outcome, Parameters, Psn};
 use super::reply::{Original, Reply};
 use crate::card::Card;
 use crate::queue::{
-    Access, Denied, Domain, Flush, HEADER, Opcode as Received, QpEvent, ReceiveWqe, Rendezvous,
-    Syndrome, TagEvent, Tagged, Taken,
+    Access, Denied, Domain, HEADER, Opcode as Received, QpEvent, ReceiveWqe, Rendezvous, Syndrome,
+    TagEvent, Tagged, Taken,
 };
 use crate::wire::{Acknowledge, AtomicEth, Header, NakCode, Opcode, Reth};
 
