@@ -16,6 +16,7 @@ use mlx5::verbs::{
     QueuePairBuilder, Reset, Rts, RtsAttributes,
 };
 use mlx5_evidence::{Comparison, Row, Table};
+use mlx5_model::Timeouts;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -57,7 +58,7 @@ impl Trial {
         assert!(mlx5_model::offered(), "these tests are about the model: set MLX5_MODEL=always");
         let context = Context::open_first().unwrap();
         // Short time-outs are those of the model, as with the device's floor switched off.
-        assert!(mlx5_model::set_timeout_floor(0, 0));
+        assert!(mlx5_model::set_timeouts(0, Timeouts::Specification { floor: 0 }));
         let local = LocalPort::new(&context, 1, None).unwrap();
         let pd = ProtectionDomain::new(&context).unwrap();
         let cqes = Umem::new(&context, Pages::new(CQES * 64).unwrap()).unwrap();
