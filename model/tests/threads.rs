@@ -118,6 +118,9 @@ fn role() {
 fn player() -> Command {
     let mut command = Player::command("exchange");
     command.env("MLX5_MODEL", "always").env("MLX5_MODEL_DEVICES", "2");
+    // Every request is signaled. libmlx5 would take answers of atomics in CQEs, and copy them as they are
+    // there: most significant byte first.
+    command.env("MLX5_SCATTER_TO_CQE", "0");
     command
 }
 

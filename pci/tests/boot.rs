@@ -24,7 +24,7 @@ fn a_driver_starts_the_hca_and_its_events() {
     for (link, port) in [(Link::InfiniBand, 0), (Link::Roce, 1)] {
         let mut driver = driver(link);
         let capabilities = bytes(opcode::QUERY_ADAPTER, 0x10, &[]);
-        assert_eq!(driver.run(&capabilities, 0x110).err(), Some(4), "the HCA is disabled");
+        assert_eq!(driver.run(&capabilities, 0x110).err(), Some(9), "the HCA is disabled");
         driver.boot();
         let general = driver.capabilities(0).unwrap();
         assert_eq!(cmd_hca_cap::PORT_TYPE.get(&general), port);
@@ -141,7 +141,7 @@ fn a_reset_stops_the_hca() {
         );
         driver.client.set_word(0x14, QUEUE as u32);
         let alloc = bytes(opcode::ALLOC_UAR, 0x10, &[]);
-        assert_eq!(driver.run(&alloc, 0x10).err(), Some(4), "{name}: the HCA does not run");
+        assert_eq!(driver.run(&alloc, 0x10).err(), Some(9), "{name}: the HCA does not run");
     }
 }
 

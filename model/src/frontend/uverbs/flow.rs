@@ -372,8 +372,9 @@ impl Flows {
         command.set(create_flow_group_in::TABLE_ID, table);
         command.set(create_flow_group_in::START_FLOW_INDEX, rule.index);
         command.set(create_flow_group_in::END_FLOW_INDEX, rule.index);
-        // The outer headers.
-        command.set(create_flow_group_in::MATCH_CRITERIA_ENABLE, 1u32);
+        // The outer headers, if any field of them is matched.
+        let matches = rule.matched.criteria.iter().any(|byte| *byte != 0);
+        command.set(create_flow_group_in::MATCH_CRITERIA_ENABLE, u32::from(matches));
         command.bytes()[create_flow_group_in::MATCH_CRITERIA.bytes()]
             .copy_from_slice(&rule.matched.criteria);
         rule.group = create_flow_group_out::GROUP_ID.get(&file.function().run(command)?) as u32;
