@@ -400,7 +400,7 @@ fn the_bytes_of_each_dump_come_from_the_model() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let mut comparison = Comparison::new(
         "error-cqe-bytes",
-        &["dump", "bytes 52 to 63, device", "bytes 52 to 63, model", "by"],
+        &["dump", "bytes 52 to 56 and 63, device", "bytes 52 to 56 and 63, model", "by"],
     );
     let (bytes, more) = (Table::read("error-cqe-bytes"), Table::read("error-cqe-words"));
     let all = bytes.rows().map(|row| (row.text("dump"), dumped(row)));
@@ -409,7 +409,9 @@ fn the_bytes_of_each_dump_come_from_the_model() {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let mut compare = |by: &str, failure: &Failure, cqe: &[u8; 64]| {
             let kind = failure.queue;
-            comparison.row(&[&name, &hex(&dump), &hex(&cqe[52..]), &by]);
+            // Between them are numbers of this run, and a signature.
+            let shown = |bytes: &[u8]| format!("{} {}", hex(&bytes[..5]), hex(&bytes[11..]));
+            comparison.row(&[&name, &shown(&dump), &shown(&cqe[52..]), &by]);
             let (mut mine, mut theirs) = (masked(&cqe[52..]), masked(&dump));
             if dump[4] == 0x25 || kind == QueueKind::Receive {
                 // A request of the driver's own queue pair; of receives, dumps have 0.
