@@ -115,8 +115,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // 10. Both pairs have the same register, so each rings by eight bytes only. One that has its
     //     register alone copies short WQEs there.
-    let config =
-        SendConfig { register: RegisterUse::Shared, memory: uar.memory(), ..SendConfig::default() };
+    let config = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
     let mut send = SendQueue::new(&qp, &mut completions, config)?;
     let target = Remote::new(memory.remote_address() + 1024, memory.rkey());
     // SAFETY: inline payloads are copied; the memory is looked at when all is complete.

@@ -222,7 +222,9 @@ fn every_way_of_storing_is_as_listed_and_understood() {
     assert!(tried > 1, "each architecture has a vector copy");
     // What is not copied: shared registers, and uncached memory.
     let shared = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
-    let uncached = SendConfig { memory: UarMapping::Uncached, ..SendConfig::default() };
+    // SAFETY: the model's register is not in write-combining memory.
+    let memory = unsafe { UarMapping::uncached() };
+    let uncached = SendConfig { memory, ..SendConfig::default() };
     for config in [shared, SendConfig { copy_last: true, ..uncached }] {
         posts_as_listed(&rig, config, 8);
         single_blocks(&rig, config, 8);

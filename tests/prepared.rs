@@ -242,7 +242,8 @@ fn every_kind_of_register_is_told() {
     let rig = Rig::new(Mode::Trapped);
     let own = SendConfig::default();
     let mut configs = vec![SendConfig { register: RegisterUse::Shared, ..own }];
-    let memory = UarMapping::Uncached;
+    // SAFETY: the model's register is not in write-combining memory.
+    let memory = unsafe { UarMapping::uncached() };
     configs.push(SendConfig { memory, ..own });
     configs.extend(BlueFlameCopy::available().map(|copy| SendConfig { copy, ..own }));
     for config in configs {

@@ -120,7 +120,9 @@ impl Copied {
 
     /// WRITEs by pointer, on a register that is said to be uncached.
     pub fn uncached() -> Self {
-        let config = SendConfig { memory: UarMapping::Uncached, ..SendConfig::default() };
+        // SAFETY: the model's register is not in write-combining memory.
+        let memory = unsafe { UarMapping::uncached() };
+        let config = SendConfig { memory, ..SendConfig::default() };
         Self { row: Row::Uncached, of: Row::Pointer, raw: Some(Raw::with(config)) }
     }
 

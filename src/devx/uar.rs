@@ -229,11 +229,11 @@ impl Uar {
         self.inner.half
     }
 
-    /// Returns how it is mapped, for [`SendConfig::memory`](crate::ring::SendConfig).
-    pub fn memory(&self) -> UarMapping {
+    /// Returns the memory type of its page.
+    pub(crate) fn memory(&self) -> UarMapping {
         match self.inner.kind {
-            UarKind::BlueFlame => UarMapping::WriteCombining,
-            UarKind::NonCached | UarKind::NonCachedDedicated => UarMapping::Uncached,
+            UarKind::BlueFlame => UarMapping::WRITE_COMBINING,
+            UarKind::NonCached | UarKind::NonCachedDedicated => UarMapping::UNCACHED,
         }
     }
 

@@ -11,7 +11,11 @@ use super::{BlueFlameCopy, CopyUnavailable, Record, fence};
 use crate::watch::flight::{self, DoorbellKind};
 use crate::watch::timing::{Phase, Recorder};
 
-/// The memory type of the QP's doorbell register.
+/// The memory type of a send queue's doorbell register.
+///
+/// It is known for queues made by command: of the kinds of [`Uar`](crate::devx::Uar), all but
+/// [`BlueFlame`](crate::devx::UarKind) are uncached. Of other queues, only the program can know it,
+/// and promises it by the unsafe [`uncached`](Self::uncached).
 ///
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
@@ -19,29 +23,49 @@ use crate::watch::timing::{Phase, Recorder};
 /// # drop(sends);
 /// use mlx5::ring::{SendConfig, SendQueue, UarMapping};
 ///
-/// // Of a register that is mapped uncached. This is not the mapping of libmlx5.
-/// let config = SendConfig { memory: UarMapping::Uncached, ..SendConfig::default() };
-/// let sends = SendQueue::new(&qp, &mut reader, config)?;
-/// assert!(sends.is_idle());
+/// // SAFETY: the program was started with `MLX5_SHUT_UP_BF=1`, so libmlx5 maps all its registers
+/// // uncached.
+/// let memory = unsafe { UarMapping::uncached() };
+/// let sends = SendQueue::new(&qp, &mut reader, SendConfig { memory, ..SendConfig::default() })?;
+/// assert!(sends.memory().is_uncached());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Safe code cannot promise it:
+/// ```compile_fail,E0133
+/// let memory = mlx5::ring::UarMapping::uncached();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum UarMapping {
+pub struct UarMapping {
+    uncached: bool,
+}
+
+impl UarMapping {
     /// Write-combining memory, or unknown. libmlx5 requests it from the kernel, unless it was told
     /// not to use BlueFlame. Each doorbell has a fence before it and a flush after it.
-    #[default]
-    WriteCombining,
+    pub const WRITE_COMBINING: Self = Self { uncached: false };
+
     /// Uncached memory. Then BlueFlame is not used, and on x86-64 no fence is needed.
     ///
-    /// Certain only for a UAR that was allocated that way (`mlx5dv_devx_alloc_uar` with
-    /// `MLX5DV_UAR_ALLOC_TYPE_NC`), or if libmlx5 ran with `MLX5_SHUT_UP_BF=1`. Not certain for
-    /// every register that `mlx5dv_init_obj` reports without a BlueFlame size: the first one of a
-    /// context is on a write-combining page and shared.
+    /// # Safety
+    /// Every send queue that is taken over with it rings a register in uncached memory: one that was
+    /// allocated that way (`mlx5dv_devx_alloc_uar` with `MLX5DV_UAR_ALLOC_TYPE_NC`), or by a libmlx5
+    /// that ran with `MLX5_SHUT_UP_BF=1`. That `mlx5dv_init_obj` reports no BlueFlame size is not
+    /// enough: the first register of a context is on a write-combining page and shared.
     ///
-    /// Set it only for a register that is uncached. With write-combining memory, doorbells come late,
-    /// and no manual of a processor keeps them behind the WQE: then the HCA executes what the slot
-    /// had before.
-    Uncached,
+    /// In write-combining memory, no manual of a processor keeps such a doorbell behind its WQE. If
+    /// it comes first, the HCA executes what the slot had before, on memory that was given back.
+    pub const unsafe fn uncached() -> Self {
+        Self::UNCACHED
+    }
+
+    /// Uncached memory, for registers of which this crate knows it.
+    pub(crate) const UNCACHED: Self = Self { uncached: true };
+
+    /// Returns whether it is uncached memory.
+    pub const fn is_uncached(self) -> bool {
+        self.uncached
+    }
 }
 
 /// A send ring, for copying from it to a BlueFlame buffer.
@@ -76,7 +100,7 @@ pub(crate) struct SendDoorbell {
     /// Units of the longest single WQE that goes by BlueFlame word by word; 0 if none does.
     pub(super) long: u32,
     memory: UarMapping,
-    /// Whether the register is in write-combining memory, the queue has a record, and no WQE posted
+    /// Whether the register may be in write-combining memory, the queue has a record, and no WQE posted
     /// singly (`single_plain`) or last in a batch (`batch_plain`) goes by BlueFlame.
     single_plain: bool,
     batch_plain: bool,
@@ -115,7 +139,7 @@ impl SendDoorbell {
             copy: BlueFlameCopy::Words,
             words: false,
             long: 0,
-            memory: UarMapping::WriteCombining,
+            memory: UarMapping::WRITE_COMBINING,
             single_plain: false,
             batch_plain: false,
             recordless: false,
@@ -217,22 +241,27 @@ impl SendDoorbell {
         self.settle();
     }
 
-    /// Sets the memory type of the register. In uncached memory, BlueFlame would be slower than
-    /// letting the HCA fetch the WQE, and is not used.
-    pub(crate) fn set_memory(&mut self, memory: UarMapping) {
-        self.memory = memory;
-        if memory == UarMapping::Uncached {
-            (self.single, self.last) = (0, 0);
-        }
+    /// Leaves out what only write-combining memory needs. BlueFlame would be slower than letting the
+    /// HCA fetch the WQE, and is not used.
+    ///
+    /// # Safety
+    /// The register is in uncached memory.
+    pub(crate) unsafe fn set_uncached(&mut self) {
+        self.memory = UarMapping::UNCACHED;
+        (self.single, self.last) = (0, 0);
         self.settle();
+    }
+
+    /// Returns the memory type of the register, as far as it is known.
+    pub(crate) fn memory(&self) -> UarMapping {
+        self.memory
     }
 
     /// Computes the fields that posts test.
     fn settle(&mut self) {
         self.words = self.single >= 2 * BLOCK_DS && self.copy == BlueFlameCopy::Words;
         self.long = if self.words { self.single } else { 0 };
-        let combining = self.memory == UarMapping::WriteCombining;
-        let plain = combining && !self.recordless;
+        let plain = !self.memory.is_uncached() && !self.recordless;
         self.single_plain = plain && self.single == 0;
         self.batch_plain = plain && self.last == 0;
     }
@@ -413,7 +442,7 @@ impl SendDoorbell {
     #[inline(always)]
     fn ring_ctrl(&mut self, counter: u16, ctrl: u64) {
         self.flight.rings(DoorbellKind::Doorbell, self.next);
-        if self.memory == UarMapping::WriteCombining {
+        if !self.memory.is_uncached() {
             // SAFETY: the caller of `new` keeps the register mapped.
             return self.post(counter, |to| unsafe { store(to, ctrl) });
         }

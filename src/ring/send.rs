@@ -91,8 +91,9 @@ pub struct SendConfig {
     /// HCA one fetch before it can start on that WQE. It fetches the other WQEs from the ring.
     /// Worth it for short batches. Default: no, as with libmlx5.
     pub copy_last: bool,
-    /// How the register is mapped. Default: [`UarMapping::WriteCombining`]. It is right in
-    /// every case, but not always fastest.
+    /// The memory type of the register, if the program knows more of it than the queue. Default:
+    /// [`UarMapping::WRITE_COMBINING`], or what is known of it by the kind of its
+    /// [`Uar`](crate::devx::Uar).
     pub memory: UarMapping,
 }
 
@@ -103,7 +104,7 @@ impl Default for SendConfig {
             requests: u32::MAX,
             copy: BlueFlameCopy::Words,
             copy_last: false,
-            memory: UarMapping::WriteCombining,
+            memory: UarMapping::WRITE_COMBINING,
         }
     }
 }
@@ -337,7 +338,10 @@ impl<T: Transport> SendQueue<T> {
         if config.copy_last {
             doorbell.copy_last();
         }
-        doorbell.set_memory(config.memory);
+        if view.memory.is_uncached() || config.memory.is_uncached() {
+            // SAFETY: the UAR was mapped that way, or `UarMapping::uncached`'s caller promises it.
+            unsafe { doorbell.set_uncached() };
+        }
         let wanted = (config.requests, view.max_wr);
         let cq_slots = completions.reserve(view.number, QueueKind::Send, wanted, view.partner)?;
         let parts = SendParts {
@@ -446,6 +450,11 @@ impl<T: Transport> SendQueue<T> {
     /// Returns how WQEs are copied to the doorbell register. `None`: no WQE goes by BlueFlame.
     pub fn copy(&self) -> Option<BlueFlameCopy> {
         self.ring.doorbell.blue_flame().then(|| self.ring.doorbell.copy())
+    }
+
+    /// Returns the memory type of the doorbell register, as far as it is known.
+    pub fn memory(&self) -> UarMapping {
+        self.ring.doorbell.memory()
     }
 
     /// Copies WQEs by `copy` from now on, instead of [`SendConfig::copy`].

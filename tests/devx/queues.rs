@@ -354,10 +354,9 @@ fn registers_are_shared_or_dedicated_as_those_of_verbs() {
     // One that all have rings as well.
     let everybody = Uar::new(&rig.context, UarKind::NonCached).unwrap();
     let (one, other) = (make(&everybody), make(&everybody));
-    let uncached = SendConfig { memory: everybody.memory(), ..own };
     for qp in [&one, &other] {
-        let mut send = SendQueue::new(qp, &mut completions, uncached).unwrap();
-        assert!(send.copy().is_none());
+        let mut send = SendQueue::new(qp, &mut completions, own).unwrap();
+        assert!(send.copy().is_none() && send.memory().is_uncached());
         writes(&rig, &mut send, &mut completions, b"uncached");
     }
 }

@@ -80,7 +80,8 @@ fn batches_are_rung_once_and_rings_are_gone_round() {
     let cq = device.cq(64);
     let qp = device.alone(builder(&device, &cq).build().unwrap());
     let config = SendConfig { copy_last: true, ..SendConfig::default() };
-    for memory in [UarMapping::WriteCombining, UarMapping::Uncached] {
+    // SAFETY: the model's register is not in write-combining memory.
+    for memory in [UarMapping::WRITE_COMBINING, unsafe { UarMapping::uncached() }] {
         let mut completions = CqReader::new(&cq).unwrap();
         let config = SendConfig { memory, ..config };
         let mut queue = SendQueue::new(&qp, &mut completions, config).unwrap();

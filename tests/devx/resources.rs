@@ -6,7 +6,6 @@ use std::ptr::NonNull;
 use mlx5::Error;
 use mlx5::devx::{Uar, UarKind, Umem};
 use mlx5::ib::Access;
-use mlx5::ring::UarMapping;
 use mlx5::verbs::{Context, Pages};
 use mlx5_model as _;
 
@@ -19,11 +18,11 @@ fn a_register_is_its_owners_or_everybodys() {
     let context = context();
     let [one, other] = [(); 2].map(|()| Uar::new(&context, UarKind::BlueFlame).unwrap());
     assert_ne!(one.register(), other.register());
-    assert_eq!((one.blue_flame(), one.memory()), (256, UarMapping::WriteCombining));
+    assert_eq!((one.blue_flame(), one.kind()), (256, UarKind::BlueFlame));
     let [first, second] = [(); 2].map(|()| Uar::new(&context, UarKind::NonCached).unwrap());
     assert_eq!(first.register(), second.register());
     assert_ne!(first.page_id(), one.page_id());
-    assert_eq!((first.blue_flame(), first.memory()), (0, UarMapping::Uncached));
+    assert_eq!((first.blue_flame(), first.kind()), (0, UarKind::NonCached));
     // One that was given back is given out again; what all share stays.
     let register = other.register();
     drop((other, first));

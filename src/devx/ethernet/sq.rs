@@ -308,6 +308,7 @@ unsafe impl Sends for Sq {
             record: memory.record.start().cast(),
             register: self.uar.register(),
             half: self.uar.blue_flame(),
+            memory: self.uar.memory(),
             recordless: false,
             number: self.number(),
             limits: self.limits,

@@ -217,6 +217,7 @@ impl PairObject for CommandPair {
                 true => unsafe { object.uar.page().add(UAR_RECORDLESS) },
             },
             half: if object.recordless { 0 } else { object.uar.blue_flame() },
+            memory: object.uar.memory(),
             recordless: object.recordless,
             number: pair.number(),
             limits: Limits {

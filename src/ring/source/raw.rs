@@ -20,6 +20,7 @@ use super::{
 };
 use crate::error::{Errno, Error, QueueError};
 use crate::ib::Transport;
+use crate::ring::UarMapping;
 use crate::wqe::Limits;
 
 /// The view of a QP that is taken over.
@@ -101,6 +102,7 @@ impl QpView {
             record,
             register,
             half: self.dv.bf.size as usize,
+            memory: UarMapping::WRITE_COMBINING,
             recordless: false,
             number: self.number,
             limits: Limits {

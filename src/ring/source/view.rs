@@ -7,6 +7,7 @@ use mlx5_sys::verbs::{ibv_cq, ibv_qp_state};
 
 use crate::error::{QueueError, state_name};
 use crate::ib::CqeCompression;
+use crate::ring::UarMapping;
 use crate::ring::srq::UserIndex;
 use crate::wqe::Limits;
 
@@ -119,6 +120,8 @@ pub struct SendView {
     pub(crate) register: NonNull<u8>,
     /// Size of each of the register's BlueFlame buffers; 0 if it has none.
     pub(crate) half: usize,
+    /// Memory type of the register, as far as it is known.
+    pub(crate) memory: UarMapping,
     /// Whether the HCA does not read the record's send word: the register tells it what is posted.
     pub(crate) recordless: bool,
     /// Number of the queue pair.

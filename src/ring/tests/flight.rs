@@ -7,7 +7,6 @@ use mlx5_sys::wqe::opcode;
 
 use super::*;
 use crate::ib::{Transport, Ud};
-use crate::ring::UarMapping;
 use crate::ring::random::Random;
 use crate::watch::flight::{Config, DoorbellKind};
 use crate::wqe::{
@@ -48,7 +47,8 @@ impl<T: Transport> Watched<T> {
         match bell {
             Bell::BlueFlame | Bell::Plain => {}
             Bell::LastToo => doorbell.copy_last(),
-            Bell::Uncached => doorbell.set_memory(UarMapping::Uncached),
+            // SAFETY: the page is ordinary memory, whose stores stay in order.
+            Bell::Uncached => unsafe { doorbell.set_uncached() },
             Bell::Recordless => {
                 // SAFETY: the memory lives as long as the queue.
                 let other = unsafe {

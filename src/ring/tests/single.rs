@@ -28,7 +28,10 @@ impl Twins {
         let queues = cqs.each_mut().map(|cq| {
             let mut sq = Sq::new(cq, 16, start, way.half);
             sq.queue.set_copy(way.copy).unwrap();
-            sq.queue.ring.doorbell.set_memory(way.memory);
+            if way.memory.is_uncached() {
+                // SAFETY: the page is ordinary memory, whose stores stay in order.
+                unsafe { sq.queue.ring.doorbell.set_uncached() };
+            }
             sq
         });
         Self { way, queues, posted: 0 }
@@ -91,7 +94,7 @@ impl Twins {
 #[test]
 fn a_post_is_a_batch_of_one() {
     let mut random = Random::from_clock();
-    let combining = UarMapping::WriteCombining;
+    let combining = UarMapping::WRITE_COMBINING;
     let mut ways: Vec<_> = BlueFlameCopy::available()
         .map(|copy| Way { half: HALF, copy, memory: combining })
         .collect();
@@ -99,7 +102,7 @@ fn a_post_is_a_batch_of_one() {
     ways.push(Way { half: 0, copy, memory: combining });
     // A register whose halves take a block, and no more.
     ways.push(Way { half: 64, copy, memory: combining });
-    ways.push(Way { half: HALF, copy, memory: UarMapping::Uncached });
+    ways.push(Way { half: HALF, copy, memory: UarMapping::UNCACHED });
     for way in ways {
         for _ in 0..if cfg!(miri) { 1 } else { 20 } {
             let mut cqs = [Cq::new(16, 64, 0), Cq::new(16, 64, 0)];
