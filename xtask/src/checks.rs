@@ -96,7 +96,7 @@ pub const GATE: &[Check] = &[
     Check::call("conform", || conform::check(Links::InfiniBand), &[]),
     Check::call("torture", || torture::check(Lint::Off, torture::Length::Short), &[]),
     Check::call("doc-tests", test::documentation, &[]),
-    Check::call("clippy", || clippy(ADDITIVE), &[]),
+    Check::call("clippy", lints, &[]),
     Check::call("features", test::check_features, &[]),
 ];
 
@@ -215,7 +215,11 @@ const ADDITIVE: &[&str] = &[
     "mlx5-torture/lint",
 ];
 
-fn fmt() -> Result {
+/// The formatting of all packages.
+///
+/// # Errors
+/// A file is formatted otherwise.
+pub fn fmt() -> Result {
     build::run("cargo fmt", build::cargo("fmt").args(["--all", "--check"]))
 }
 
@@ -223,6 +227,14 @@ fn with_features(command: &mut Command, features: &[&str]) {
     for features in features {
         command.args(["--features", features]);
     }
+}
+
+/// clippy of all packages and targets, with all features that only add.
+///
+/// # Errors
+/// It finds something, or cannot build.
+pub fn lints() -> Result {
+    clippy(ADDITIVE)
 }
 
 fn clippy(features: &[&str]) -> Result {

@@ -18,8 +18,20 @@ pub struct Executable {
     pub path: PathBuf,
     /// The package's folder, which tests are run in.
     pub folder: PathBuf,
+    pub kind: Kind,
     /// Variables, with their values.
     pub environment: &'static [(&'static str, &'static str)],
+    /// Parts of the names of the tests to run; all, if there are none.
+    pub filters: Vec<String>,
+}
+
+/// What a test executable was built from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A library or a program: unit tests.
+    Unit,
+    /// A file or folder of `tests`.
+    Integration,
 }
 
 /// The outcome of running an executable.
@@ -61,13 +73,18 @@ fn parse(line: &str) -> Option<Executable> {
     // The package's name is only part of its identifier; its folder has the same, but for the root.
     let folder = manifest.parent()?.to_owned();
     let target = &line[line.find(r#""target":{"#)?..];
+    let kind = match target.contains(r#""kind":["test"]"#) {
+        true => Kind::Integration,
+        false => Kind::Unit,
+    };
     let target = build::json_string(target, "name")?;
     let package = match folder.strip_prefix(build::root()) {
         Ok(inside) if inside.as_os_str().is_empty() => "mlx5".to_owned(),
         Ok(inside) => inside.to_string_lossy().into_owned(),
         Err(_) => folder.to_string_lossy().into_owned(),
     };
-    Some(Executable { name: format!("{package}/{target}"), path, folder, environment: &[] })
+    let name = format!("{package}/{target}");
+    Some(Executable { name, path, folder, kind, environment: &[], filters: Vec::new() })
 }
 
 impl Executable {
@@ -76,7 +93,7 @@ impl Executable {
         let started = Instant::now();
         let mut command = Command::new(&self.path);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-        command.envs(self.environment.iter().copied());
+        command.envs(self.environment.iter().copied()).args(&self.filters);
         let output = command.stdin(Stdio::null()).output();
         let output =
             output.map_err(|error| format!("cannot run {}: {error}", self.path.display()))?;
@@ -156,6 +173,8 @@ mod tests {
         let found = parse(&line).unwrap();
         assert_eq!((found.name.as_str(), found.path), ("model/forks", PathBuf::from("/t/forks-1")));
         assert!(found.folder.ends_with("model"));
+        assert_eq!(found.kind, Kind::Integration);
+        assert_eq!(parse(&line.replace(r#"["test"]"#, r#"["lib"]"#)).unwrap().kind, Kind::Unit);
         let program = line.replace(r#""0","test":true"#, r#""0","test":false"#);
         assert_ne!(program, line);
         assert_eq!(parse(&program), None);

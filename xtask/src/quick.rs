@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::build;
 use crate::checks;
+use crate::executables::{Executable, Kind};
 use crate::files;
 use crate::layers;
 use crate::setup::{self, For};
 use crate::steps::Steps;
+use crate::test;
 
 const USAGE: &str = "usage: cargo xtask quick [--list] [COMMIT]";
 
@@ -106,7 +108,7 @@ pub fn command(arguments: &[String]) -> Result {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             if names.is_empty() { "none".to_owned() } else { names.join(", ") }
         };
-        println!("{package}: clippy; unit tests of {}; tests {}", text(modules), text(tests));
+        println!("{package}: unit tests of {}; tests {}", text(modules), text(tests));
     }
     if list {
         return Ok(());
@@ -123,31 +125,46 @@ pub fn command(arguments: &[String]) -> Result {
 fn run(chosen: &BTreeMap<&'static str, Chosen>) -> Result {
     let mut steps = Steps::default();
     steps.step("layers", layers::check);
-    steps.step("fmt", || build::run("cargo fmt", build::cargo("fmt").args(["--all", "--check"])));
-    for (package, Chosen { modules, tests }) in chosen {
-        steps.step(&format!("clippy of {package}"), || {
-            let mut clippy = build::cargo("clippy");
-            clippy.args(["--package", package, "--", "-D", "warnings"]);
-            build::run("cargo clippy", &mut clippy)
-        });
-        if !modules.is_empty() {
-            steps.step(&format!("unit tests of {package}"), || {
-                let mut test = build::cargo("test");
-                test.args(["--package", package, "--lib", "--bins", "--"]);
-                test.args(modules.iter().map(|module| format!("{module}::")));
-                build::run("cargo test", &mut test)
-            });
-        }
-        if !tests.is_empty() {
-            steps.step(&format!("tests of {package}"), || {
-                let mut test = build::cargo("test");
-                test.args(["--package", package, "--no-fail-fast"]);
-                test.args(tests.iter().flat_map(|test| ["--test", test]));
-                build::run("cargo test", &mut test)
-            });
-        }
+    steps.step("fmt", checks::fmt);
+    if !chosen.is_empty() {
+        steps.step("tests", || test::run_all(&executables(chosen)?));
+        steps.step("clippy", checks::lints);
     }
     steps.finish("cargo xtask quick")
+}
+
+/// Builds the tests of all packages together, as the gate does: alone, a package has other features,
+/// and all that it depends on would be compiled again.
+fn executables(chosen: &BTreeMap<&'static str, Chosen>) -> Result<Vec<Executable>> {
+    let mut arguments = BTreeSet::new();
+    for Chosen { modules, tests } in chosen.values() {
+        if !modules.is_empty() {
+            arguments.extend(["--lib".to_owned(), "--bins".to_owned()]);
+        }
+        arguments.extend(tests.iter().map(|test| format!("--test={test}")));
+    }
+    // Nothing that has tests.
+    if arguments.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut executables = test::gate(&Vec::from_iter(arguments))?;
+    executables.retain_mut(|it| {
+        let (folder, target) = it.name.rsplit_once('/').unwrap_or(("", &it.name));
+        let of = |package: &&Package| match package.folder {
+            "" => folder == package.name,
+            own => folder == own,
+        };
+        let chosen = PACKAGES.iter().find(of).and_then(|package| chosen.get(package.name));
+        let Some(Chosen { modules, tests }) = chosen else { return false };
+        match it.kind {
+            Kind::Integration => tests.contains(target),
+            Kind::Unit => {
+                it.filters = modules.iter().map(|module| format!("{module}::")).collect();
+                !modules.is_empty()
+            }
+        }
+    });
+    Ok(executables)
 }
 
 /// The tests for these paths, by package.

@@ -99,7 +99,10 @@ pub const RANDOM: &[&str] = &["model/mlx5_model", "diag/decode"];
 const FEW: &[(&str, &str)] = &[("MLX5_SEEDS", "100")];
 
 /// Runs executables side by side, prints a line for each, and the output of the failed ones.
-fn run_all(executables: &[Executable]) -> Result {
+///
+/// # Errors
+/// One fails, or cannot be started.
+pub fn run_all(executables: &[Executable]) -> Result {
     let mut failed = Vec::new();
     run_suite(executables, |outcome| {
         let word = if outcome.passed { "ok" } else { "FAILED" };
