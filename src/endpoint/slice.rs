@@ -174,9 +174,8 @@ impl MrSlice {
         if self.part.region.access().peer_writes() {
             return None;
         }
-        // SAFETY: initialized bytes of the region, which exists as long as `self`. `self` is
-        // borrowed: so nothing of this process writes them, since that takes an exclusive borrow of
-        // their only slice, and no request of this host names them, since that takes the slice.
+        // SAFETY: initialized bytes of the region, which `self` keeps. `self`, the only slice that
+        // covers them, is borrowed: this process does not write them, and no request names them.
         // No peer may write them.
         Some(unsafe {
             let start = self.part.region.as_ptr().add(self.part.offset);
@@ -189,9 +188,9 @@ impl MrSlice {
         if self.part.region.access().peer_writes() {
             return None;
         }
-        // SAFETY: initialized bytes of the region, which exists as long as `self`. No other slice
-        // covers them, `self` is borrowed exclusively, and the region is owned by its slices alone.
-        // No peer may write them, and a request of this host that names them owns their slice.
+        // SAFETY: initialized bytes of the region, which `self` keeps and slices alone own. `self`,
+        // the only slice that covers them, is borrowed exclusively: no request names them. No peer
+        // may write them.
         Some(unsafe {
             let start = self.part.region.as_ptr().add(self.part.offset);
             std::slice::from_raw_parts_mut(start.as_ptr(), self.part.length)

@@ -152,7 +152,8 @@ impl Rate {
             return;
         }
         self.share = (self.share * p::DCE_TCP_G + WHOLE * (WHOLE - p::DCE_TCP_G)) / WHOLE;
-        if self.periods > 0 && p::CLAMP_TGT_RATE_AFTER_TIME_INC == 1 {
+        // By default, `CLAMP_TGT_RATE_AFTER_TIME_INC` is on.
+        if self.periods > 0 {
             self.target = self.current;
         }
         let share = u128::from(self.current) * u128::from(self.share);
