@@ -1,9 +1,10 @@
 //! Receives that several packets share.
 
+use mlx5::Error;
 use mlx5::cqe::Status;
 use mlx5::endpoint::{Frame, FrameArrival, MrSlice, StridingReceiver};
 use mlx5::ib::Access;
-use mlx5::ring::{PacketEvent, PostError, StridingRq};
+use mlx5::ring::{CqReader, PacketEvent, PostError, StridingRq};
 use mlx5::verbs::{Flow, RssQueues, StridingQueue};
 use mlx5::wqe::{EthSend, Sge};
 
@@ -97,6 +98,25 @@ fn as_many_wqes_are_posted_as_the_cq_has_room_for_frames() {
     }
     // Of the CQ's sixteen entries each takes eight.
     assert_eq!(posted, 2);
+}
+
+/// Packets for the WQEs may come later, and their CQEs have numbers that flows choose.
+#[test]
+fn the_cq_of_a_queue_that_was_dropped_with_wqes_posted_stays_taken() {
+    let rig = rig();
+    let memory = rig.memory(4096);
+    for posted in [false, true] {
+        let (queue, cq) = queue(&rig, 64);
+        let mut receives = StridingRq::new(&queue, &cq).unwrap();
+        if posted {
+            let all = Sge::new(memory.address(), 512, memory.lkey());
+            // SAFETY: the memory lives to the end, and is not accessed.
+            unsafe { receives.post(1, all).unwrap() };
+        }
+        drop(receives);
+        let again = CqReader::new(&cq);
+        assert_eq!(matches!(again, Err(Error::QueueInUse { .. })), posted, "{again:?}");
+    }
 }
 
 fn frame(receiver: &mut StridingReceiver) -> Frame {

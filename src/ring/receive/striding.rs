@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use mlx5_sys::cqe::{
     Cqe64, MPRQ_BYTES_MASK, MPRQ_FILLER, MPRQ_STRIDES_SHIFT, opcode as cqe_opcode,
@@ -58,7 +59,7 @@ pub struct StridingRq {
     /// Number of strides of the oldest WQE that are taken.
     used: u32,
     /// CQ slots: one for each stride of each WQE.
-    _cq_slots: Reservation,
+    cq_slots: Reservation,
     completions: CqReader,
     strides: Strides,
     /// Keeps the queue alive. Dropped after everything that works on its memory.
@@ -133,7 +134,7 @@ impl StridingRq {
         // SAFETY: by this function's contract, the view is of the queue, whose memory stays where
         // it is, and only this value uses the queue. It was not posted to before.
         let ring = unsafe { ReceiveRing::new(layout, wqes, record, flight::Recorder::none()) };
-        Ok(Self { ring, used: 0, _cq_slots: cq_slots, completions, strides, _owner: owner })
+        Ok(Self { ring, used: 0, cq_slots, completions, strides, _owner: owner })
     }
 
     /// Returns the size of a WQE's memory in bytes.
@@ -249,6 +250,16 @@ fn part_of(cqe: &Cqe64, id: u64, used: u32, shape: &Strides) -> Option<(PacketEv
     let offset = first * shape.bytes + shape.shift;
     let (last, info) = (strides == left, PacketInfo::decode(cqe));
     Some((PacketEvent::Packet(Packet { id, offset, byte_len, last, info }), strides))
+}
+
+impl Drop for StridingRq {
+    fn drop(&mut self) {
+        // Packets may still come for the WQEs that are posted, so that no other reader may take the
+        // CQ over. Their CQEs have the tags of flows, and name no queue.
+        if self.outstanding() != 0 {
+            self.cq_slots.keep_shared(Vec::new(), None, None, Arc::default());
+        }
+    }
 }
 
 impl fmt::Debug for StridingRq {
