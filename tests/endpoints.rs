@@ -8,7 +8,9 @@ use std::mem::forget;
 
 use mlx5::Error;
 use mlx5::cqe::{QueueKind, Status};
-use mlx5::endpoint::{ConnectionKey, Endpoints, MrSlice, Outcome, Returned, SharedReceiver};
+use mlx5::endpoint::{
+    ConnectionKey, Endpoints, MrSlice, Outcome, Receiver, Returned, SharedReceiver,
+};
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, ProtectionDomain, QueuePair, Reset, Rts, SharedReceiveQueue};
@@ -428,6 +430,29 @@ fn an_attached_queue_pair_is_detached() {
     assert!(removed.qp.is_none() && removed.sends.is_empty() && removed.receives.is_empty());
     client.reset().unwrap();
     world.talk(&[0]);
+}
+
+/// While it lives, its CQEs may come.
+#[test]
+fn a_queue_pair_that_cannot_be_reset_keeps_its_cq_slots() {
+    let rig = Rig::new(Mode::Manual);
+    let (cq, receive_cq) = (rig.cq(7), rig.cq(7));
+    let mut clients = Endpoints::<Rc>::new(CqReader::new(&cq).unwrap());
+    let mut reader = CqReader::new(&receive_cq).unwrap();
+    let pair = || rig.init(QueuePair::builder(&rig.pd, &cq).receive_cq(&receive_cq));
+    let qp = pair();
+    let receiver = Receiver::new(&qp, &mut reader, ReceiveConfig::default()).unwrap();
+    let (qp, _peer) = rig.connect(qp, pair());
+    let key = clients.insert(qp, SendConfig::default()).unwrap();
+    clients.post(key, 1, Nop::new().signaled()).unwrap();
+    let kept = clients.remove(key).unwrap_err();
+    assert!(matches!(kept, Error::QueueInUse { .. }), "{kept}");
+    let (other, _peer) = rig.connect(pair(), pair());
+    let refused = clients.insert(other, SendConfig::default()).unwrap_err();
+    assert!(matches!(refused.error, Error::Queue(QueueError::CqFull { .. })), "{refused}");
+    // Destroys the first.
+    drop(receiver);
+    clients.insert(refused.arguments, SendConfig::default()).unwrap();
 }
 
 #[test]

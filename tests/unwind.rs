@@ -74,6 +74,15 @@ fn a_posted_request_keeps_its_memory_if_memory_of_a_leaked_batch_panics() {
     rest.into_region().unwrap();
 }
 
+/// A producer that panicked there would hold its ticket for ever, and no other request would be rung.
+#[test]
+fn memory_of_a_leaked_batch_panics_before_threads_share_the_queue() {
+    let rig = Rig::new(Mode::Manual);
+    let target = MrSlice::new(rig.memory(128));
+    let (endpoint, _peer) = endpoint(&rig, &target);
+    assert!(catch_unwind(AssertUnwindSafe(|| endpoint.share())).is_err());
+}
+
 #[test]
 fn a_batch_keeps_its_memory_if_memory_of_a_leaked_batch_panics() {
     let rig = Rig::new(Mode::Manual);

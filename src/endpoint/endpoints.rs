@@ -426,8 +426,10 @@ impl<T: Transport> Endpoints<T> {
     ///
     /// # Errors
     /// [`QueueError::UnknownConnection`]; nothing is changed then.
-    /// [`Error::Call`](crate::Error::Call) if the reset fails: then the queue pair is dropped, and
-    /// the memory in flight with it.
+    /// [`Error::Call`](crate::Error::Call) if the reset fails, and
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse) if another queue of the program still uses the
+    /// queue pair: then `self` drops the queue pair, which keeps the memory in flight and its CQ slots
+    /// until it is destroyed.
     pub fn remove(&mut self, connection: ConnectionKey) -> crate::error::Result<Removed<T>>
     where
         Nop: PostOn<T>,
@@ -465,13 +467,17 @@ impl<T: Transport> Endpoints<T> {
                     receiver.map_or_else(none, |receiver| receiver.give_up(INTERNAL))
                 };
                 let reset = core.reset(flush, give_up).map(Some);
-                // After RESET, no more CQEs of it come. Those that are there are of no queue.
-                completions.discard(qpn, QueueKind::Send);
+                // After RESET, no more CQEs of it come. Those that are there are of no queue. A queue
+                // pair that was not reset keeps its CQ slots until it is destroyed.
+                if reset.is_ok() {
+                    completions.discard(qpn, QueueKind::Send);
+                }
                 match shared {
                     Some(shared) => shared.sweep_detached(qpn, completions),
-                    None => {
+                    None if reset.is_ok() => {
                         completions.discard(qpn, QueueKind::Receive);
                     }
+                    None => {}
                 }
                 reset
             }

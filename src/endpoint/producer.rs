@@ -221,9 +221,11 @@ impl<T: Transport> fmt::Debug for EndpointProducer<T> {
 impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
     /// Converts the endpoint so that several threads can post to it, by clones of the
     /// [`EndpointProducer`] or references to it. The other half polls, and receives. Requests that
-    /// are outstanding stay so. Allocates.
+    /// are outstanding stay so. Allocates, and drops the memory of batches that were leaked.
     /// [`unshare`](SharedEndpoint::unshare) converts it back.
-    pub fn share(self) -> (EndpointProducer<T>, SharedEndpoint<T, R>) {
+    pub fn share(mut self) -> (EndpointProducer<T>, SharedEndpoint<T, R>) {
+        // Its destructor is the program's and may panic, while a producer holds a ticket.
+        self.drop_leaked();
         let (core, readers) = self.into_parts();
         let Core { qp, send, receive, flight, retired } = core;
         let (producer, retirer) = send.share();

@@ -255,9 +255,14 @@ impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
     /// converts it back. Drops the memory of batches that were leaked. Costs a load per block of the
     /// ring.
     pub fn into_prepared<O: PostOn<T> + Patch>(mut self) -> PreparedEndpoint<O, T, R> {
+        self.drop_leaked();
+        self.with_send(Prepared::new)
+    }
+
+    /// Drops the memory of batches that were leaked. Costs a load per block of the ring.
+    pub(super) fn drop_leaked(&mut self) {
         let Core { send, flight, .. } = &mut self.core;
         flight.drop_leaked(send.ring.outstanding().map(|(at, _)| at));
-        self.with_send(Prepared::new)
     }
 
     /// Moves the queue pair to RESET and returns all its parts.

@@ -191,8 +191,9 @@ impl CollapsedCqReader {
         if !again && !self.reader.slots.is_unreserved() {
             return Err(QueueError::CollapsedTaken.into());
         }
+        let queue = SendQueue::new(qp, &mut self.reader, config)?;
         self.clear();
-        SendQueue::new(qp, &mut self.reader, config)
+        Ok(queue)
     }
 
     /// Restarts the send queue after its queue pair went through RESET, see [`SendQueue::restart`].
