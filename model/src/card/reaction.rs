@@ -53,6 +53,9 @@ const WHOLE: u64 = 1024;
 /// Updates after which nothing is left of a share.
 const FORGOTTEN: u64 = 2_000;
 
+/// Destinations at most whose rates are limited.
+const DESTINATIONS: usize = 1024;
+
 /// A destination: its GID, or its LID.
 pub type Destination = [u8; 16];
 
@@ -76,8 +79,14 @@ impl Reaction {
         true
     }
 
-    /// Applies a notification.
+    /// Applies a notification. Of more than [`DESTINATIONS`], the one that was reduced the longest time
+    /// ago is forgotten: anybody can send notifications, from ever new addresses.
     pub fn slow_down(&mut self, destination: Destination, now: u64) {
+        if self.rates.len() >= DESTINATIONS && !self.rates.contains_key(&destination) {
+            let oldest = self.rates.iter().min_by_key(|(_, rate)| rate.reduced);
+            let oldest = oldest.map(|(destination, _)| *destination);
+            oldest.and_then(|destination| self.rates.remove(&destination));
+        }
         self.rates.entry(destination).or_insert_with(|| Rate::full(now)).reduce(now);
     }
 
@@ -223,6 +232,21 @@ mod tests {
             reaction.slow_down(SOMEBODY, index * 4 * MICROSECOND);
         }
         assert_eq!(reaction.rate(&SOMEBODY, 240 * MICROSECOND), Some(125_000), "1 Mb/s, no less");
+    }
+
+    #[test]
+    fn notifications_from_ever_new_addresses_take_no_more_memory() {
+        let mut reaction = Reaction::default();
+        for index in 0..2 * DESTINATIONS as u64 {
+            let mut address = SOMEBODY;
+            address[..8].copy_from_slice(&index.to_be_bytes());
+            reaction.slow_down(address, index * MICROSECOND);
+            assert!(reaction.rate(&address, index * MICROSECOND).is_some());
+        }
+        assert_eq!(reaction.rates.len(), DESTINATIONS);
+        let mut first = SOMEBODY;
+        first[..8].fill(0);
+        assert_eq!(reaction.rate(&first, 0), None, "the oldest is forgotten");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! [`Faults`] are rules, read from text. [`Impairment`] applies them at one device: each frame goes
 //! through the lane of its direction, which loses, changes, repeats and delays frames. So faults are
 //! the same whatever carries the frames. Each rule draws from its own random numbers. The same
-//! rules, frames and times give the same decisions, whatever the other rules are.
+//! rules, frames and times give the same decisions. A frame that a rule loses does not reach the rules
+//! behind it.
 //!
 //! The rules' language is described in docs/model.md.
 
@@ -12,6 +13,8 @@ mod parse;
 mod rule;
 #[cfg(test)]
 mod test;
+
+use std::collections::HashSet;
 
 use crate::clock::Random;
 use crate::wire::{Direction, Frame, Header, Link, Route};
@@ -49,9 +52,9 @@ pub(crate) struct Impairment {
     lanes: [Lane; 2],
     /// Faults of the device to come, with their times.
     timed: Vec<(u64, Strike)>,
-    /// The BlueFlame buffer whose last doorbell was lost: its UAR page and offset. The rest of the
-    /// copy is lost as well.
-    lost: Option<(u32, usize)>,
+    /// The BlueFlame buffers whose last doorbell was lost: UAR page and offset. The rest of the copy is
+    /// lost as well.
+    lost: HashSet<(u32, usize)>,
 }
 
 /// A fault of the device that happens now.
@@ -101,7 +104,7 @@ impl Impairment {
                 active.schedule(active.from, &mut timed);
             }
         }
-        Self { link, rules, lanes: Default::default(), timed, lost: None }
+        Self { link, rules, lanes: Default::default(), timed, lost: HashSet::new() }
     }
 
     /// Returns whether there is nothing to do for it, now or later.
@@ -162,13 +165,16 @@ impl Impairment {
     /// A doorbell of a queue pair is rung at a buffer. Returns whether it is lost.
     pub fn loses_doorbell(&mut self, buffer: (u32, usize), qp: u32, now: u64) -> bool {
         let lost = self.rules.iter_mut().any(|active| active.takes_doorbell(qp, now));
-        self.lost = lost.then_some(buffer);
+        match lost {
+            true => self.lost.insert(buffer),
+            false => self.lost.remove(&buffer),
+        };
         lost
     }
 
     /// Returns whether the last doorbell at a buffer was lost.
     pub fn has_lost(&self, buffer: (u32, usize)) -> bool {
-        self.lost == Some(buffer)
+        self.lost.contains(&buffer)
     }
 
     /// Takes the next frame that has come through.

@@ -40,8 +40,8 @@ pub struct SendQueue {
     /// Counter up to which WQEs may be fetched. It comes from the doorbell register. In an error
     /// state it is the doorbell record as last read (measured on ConnectX-6, evidence E001, E003).
     pub producer: u16,
-    /// Whether a doorbell register has named WQEs since the last reset, and since the last doorbell
-    /// that a fault lost. It has not where the front end sees no single stores.
+    /// Whether a doorbell register has named WQEs since the last reset. It has not where the front
+    /// end sees no single stores.
     pub rung: bool,
     /// Counter up to which the device is done, as QUERY_QP tells it.
     pub executed: u16,

@@ -75,9 +75,6 @@ impl Card {
         let lost = impairment.loses_doorbell(buffer, number, self.clock.now());
         if lost {
             tracing::warn!(qp = number, "a fault: a doorbell is lost");
-            if let Some(qp) = self.objects.qps.get_mut(&number) {
-                qp.sq.rung = false;
-            }
         }
         lost
     }

@@ -219,20 +219,6 @@ fn what_a_lost_doorbell_named_is_flushed_in_error() {
 }
 
 #[test]
-fn a_doorbell_that_a_fault_lost_is_not_the_programs_mistake() {
-    let mut queue = Queue::new();
-    queue.rig.card.set_faults(&"lose doorbell 2".parse().unwrap(), 0);
-    for done in [1, 1] {
-        let wqe = queue.post();
-        queue.store(0x800, &wqe[..8]);
-        assert_eq!(queue.completed(), done);
-    }
-    let reset = Command::new(opcode::QP_2RST, 0x10).set(rst2init_qp_in::QPN, queue.qp);
-    queue.rig.run(&reset).unwrap();
-    assert_eq!(queue.rig.card.complaints, Complaints::default());
-}
-
-#[test]
 fn a_copy_that_was_not_executed_is_forgotten_when_the_queue_pair_is_reset() {
     let mut queue = Queue::new();
     let copy = queue.post();
