@@ -128,6 +128,16 @@ impl std::fmt::Display for Timeouts {
     }
 }
 
+/// Whether programs get sets of queue counters of their own (ALLOC_Q_COUNTER). The driver always does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CounterSets {
+    /// The firmware refuses them, as ConnectX-6 with firmware 20.43 was seen to: evidence E063.
+    #[default]
+    Refused,
+    /// Every user context gets them.
+    Allowed,
+}
+
 /// The settings that a device is created with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -165,6 +175,8 @@ pub struct Identity {
     pub log_mtu: Option<u32>,
     /// The law that transport timers follow.
     pub timeouts: Timeouts,
+    /// Whether user contexts get sets of queue counters.
+    pub counter_sets: CounterSets,
 }
 
 impl Identity {

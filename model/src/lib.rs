@@ -37,6 +37,7 @@
 //! | `MLX5_MODEL_TIME` | `real`; `virtual`: the devices' clocks say what the work would cost in a model of a device (docs/model.md, "Virtual time") | `real` |
 //! | `MLX5_MODEL_DEVICES` | 1 to 16 | 1 |
 //! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware accepts commands from programs | `allowed` |
+//! | `MLX5_MODEL_COUNTER_SETS` | `refused`, `allowed`: whether programs get sets of queue counters of their own (see [`CounterSets`]) | `refused` |
 //! | `MLX5_MODEL_TRACE` | the output of the recording of all that the devices do (see [`trace`]): a file (`%p` is the process), or `unix:` and a listening socket | none |
 //! | `MLX5_MODEL_TRACE_DETAIL` | `replay`: includes what the devices read, for a replay; `story` | `replay` |
 //! | `MLX5_MODEL_OBSERVE` | as `MLX5_MODEL_TRACE`: the output of a recording of what the process does with the kernel's devices, without the model | none |
@@ -105,7 +106,7 @@ pub mod wire;
 pub mod work;
 
 pub use frontend::uverbs::{
-    Mode, Unavailable, fault_tallies, offered, refusal, run, set_faults, set_mode, set_port,
-    set_timeouts,
+    Mode, Unavailable, fault_tallies, offered, refusal, run, set_counter_sets, set_faults,
+    set_mode, set_port, set_timeouts,
 };
-pub use identity::Timeouts;
+pub use identity::{CounterSets, Timeouts};

@@ -78,6 +78,7 @@ fn make(card: &mut Card, performed: &Performed) {
         Call::Memic(bus) => card.set_memic(Memic::at(*bus)),
         Call::Port(up) => card.set_port(*up),
         Call::Timeouts(timeouts) => card.set_timeouts(*timeouts),
+        Call::CounterSets(sets) => card.set_counter_sets(*sets),
         Call::OverrunCqs(number) => card.overrun_cqs(*number),
         Call::OverrunEqs(number) => card.overrun_eqs(*number),
         Call::WqeFaults(faults) => card.set_wqe_faults(faults.to_vec()),

@@ -19,6 +19,8 @@ const WHOLE: usize = ANSWER + 8;
 
 impl Counters {
     fn new(device: &Device) -> Self {
+        // Firmware gives programs no sets by default.
+        assert!(mlx5_model::set_counter_sets(0, mlx5_model::CounterSets::Allowed));
         let mut input = [0; 16];
         let mut output = [0; 16];
         cmd_in::OPCODE.set(&mut input, opcode::ALLOC_Q_COUNTER.into());

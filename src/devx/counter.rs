@@ -15,8 +15,13 @@ use mlx5_sys::ifc::{
 
 /// A set of queue counters (`ALLOC_Q_COUNTER`). An HCA has 255 at most.
 ///
+/// Firmware may keep sets to the kernel's driver: a ConnectX-6 with firmware 20.43 refuses them to
+/// programs (evidence E063). Then the port's counters are left, in which all verbs queue pairs of the
+/// port count: [`PortCounters`](mlx5_diag::sysfs::PortCounters).
+///
 /// Queues that name the set count in it: queue pairs made by command and receive queues by their
-/// builder, verbs queue pairs by [`count`](Self::count). The counts of several queues add up.
+/// builder, verbs queue pairs by [`count`](Self::count). The counts of several queues add up. Queue
+/// pairs made by command that name no set count nowhere (evidence E062).
 ///
 /// Clones are cheap and name the same set. It is freed after its last clone, and the last queue
 /// made by command that names it, are dropped.
@@ -24,12 +29,24 @@ use mlx5_sys::ifc::{
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { qp, .. } = rig::link()?;
+/// use mlx5::Error;
 /// use mlx5::devx::QueueCounters;
+/// use mlx5::diag::sysfs::PortCounters;
 ///
-/// // A queue pair in RTS counts in the set from now on.
-/// let counters = QueueCounters::new(qp.context())?;
-/// counters.count(&qp)?;
-/// assert_eq!(counters.read()?.out_of_buffer, 0);
+/// let dropped = match QueueCounters::new(qp.context()) {
+///     // The queue pair, which is in RTS, counts in the set from now on.
+///     Ok(counters) => {
+///         counters.count(&qp)?;
+///         u64::from(counters.read()?.out_of_buffer)
+///     }
+///     // The firmware keeps sets to the kernel's driver.
+///     Err(Error::Refused(_)) => {
+///         let counters = PortCounters::read(&qp.context().sysfs_path(), 1).transport;
+///         counters.iter().filter(|(name, _)| name == "out_of_buffer").map(|(_, count)| count).sum()
+///     }
+///     Err(error) => return Err(error.into()),
+/// };
+/// assert_eq!(dropped, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -43,8 +60,10 @@ impl QueueCounters {
     ///
     /// # Errors
     /// - [`Error::NoCapability`](crate::Error::NoCapability).
-    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
-    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA: among others, if its firmware gives sets
+    ///   to the kernel's driver alone. Then [`CommandError::cause`](super::CommandError::cause)
+    ///   says so.
+    /// - [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context may give no commands.
     #[doc(alias = "MLX5_CMD_OP_ALLOC_Q_COUNTER")]
     pub fn new(context: &Context) -> Result<QueueCounters> {

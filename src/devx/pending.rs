@@ -34,19 +34,21 @@ const CALL: &str = "mlx5dv_devx_obj_query_async";
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// use std::time::Duration;
-/// use mlx5::devx::{AsyncCommands, Command, QueueCounters};
-/// use mlx5::devx::ifc::{opcode, query_q_counter_in, query_q_counter_out};
+/// use mlx5::devx::{AsyncCommands, Command, DevxMkey};
+/// use mlx5::devx::ifc::{mkc, opcode, query_mkey_in, query_mkey_out};
 ///
-/// let counters = QueueCounters::new(&context)?;
-/// let query = Command::new(opcode::QUERY_Q_COUNTER, query_q_counter_in::SIZE)
-///     .set(query_q_counter_in::COUNTER_SET_ID, counters.number())
-///     .reply(query_q_counter_out::SIZE);
+/// // A key that gives access to nothing yet.
+/// let key = DevxMkey::builder(&pd).free(4)?;
+/// let query = Command::new(opcode::QUERY_MKEY, query_mkey_in::SIZE)
+///     .set(query_mkey_in::MKEY_INDEX, key.lkey() >> 8)
+///     .reply(query_mkey_out::SIZE);
 /// let commands = AsyncCommands::new(&context)?;
-/// commands.query(counters.object(), &query, 7)?;
+/// commands.query(key.object(), &query, 7)?;
 /// // Until the answer comes, the program does other work.
 /// let answer = commands.answer(Duration::from_secs(10))?.ok_or("no answer")?;
 /// assert_eq!(answer.cookie, 7);
-/// assert_eq!(answer.reply?.get(query_q_counter_out::OUT_OF_BUFFER), 0);
+/// let is_free = mkc::FREE.within(query_mkey_out::MEMORY_KEY_MKEY_ENTRY);
+/// assert_eq!(answer.reply?.get(is_free), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias("mlx5dv_devx_cmd_comp", "mlx5dv_devx_destroy_cmd_comp"))]

@@ -109,7 +109,7 @@ impl fmt::Display for Asked {
 
 /// A command that the HCA refused.
 ///
-/// The syndrome tells the vendor which of its checks failed; no list of them is public.
+/// The syndrome tells the vendor which of its checks failed. No complete list of them is public.
 ///
 /// ```
 /// # use mlx5_model as _;
@@ -171,6 +171,18 @@ impl CommandError {
     pub fn sent(&self) -> &[Sent] {
         &self.asked.sent
     }
+
+    /// Returns why HCAs refuse the command with this syndrome, and what helps, if that is known.
+    pub fn cause(&self) -> Option<&'static str> {
+        Some(match (self.asked.opcode, self.syndrome) {
+            // Measured on ConnectX-6: evidence E063.
+            (opcode::ALLOC_Q_COUNTER, 0x89_75f1) => {
+                "this firmware gives sets of counters to the kernel's driver alone: read the \
+                 port's instead (hw_counters in sysfs, `PortCounters`), which count verbs queue pairs"
+            }
+            _ => return None,
+        })
+    }
 }
 
 impl std::error::Error for CommandError {}
@@ -184,7 +196,11 @@ impl fmt::Display for CommandError {
             (Some(name), Some(words)) => write!(f, "{words} ({name}, {:#x})", self.status)?,
             _ => write!(f, "unknown status {:#x}", self.status)?,
         }
-        write!(f, ", syndrome {:#x}; {}", self.syndrome, self.asked)
+        write!(f, ", syndrome {:#x}", self.syndrome)?;
+        if let Some(cause) = self.cause() {
+            write!(f, ": {cause}")?;
+        }
+        write!(f, "; {}", self.asked)
     }
 }
 

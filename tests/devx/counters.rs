@@ -1,4 +1,4 @@
-//! Counter sets, on queue pairs made by verbs and by command.
+//! Counter sets, on queue pairs made by verbs and by command, on a device that gives programs sets.
 
 use std::time::Duration;
 
@@ -12,15 +12,21 @@ use mlx5::verbs::{
     RnrTimer,
 };
 use mlx5::wqe::{FetchAdd, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, Word};
-use mlx5_model as _;
+use mlx5_model::CounterSets;
 
 use crate::pair::{EVERYTHING, Pair, Setup};
+
+/// A set of counters. Firmware gives programs none by default.
+pub fn set(context: &Context) -> QueueCounters {
+    mlx5_model::set_counter_sets(0, CounterSets::Allowed);
+    QueueCounters::new(context).unwrap()
+}
 
 /// A pair of queue pairs each of which counts in a set of its own.
 fn counted(setup: Setup) -> (Pair, [QueueCounters; 2]) {
     let mut pair = Pair::new(setup);
     let sets = [&mut pair.a, &mut pair.b].map(|end| {
-        let set = QueueCounters::new(&end.context).unwrap();
+        let set = set(&end.context);
         set.count(end.live().qp.verbs()).unwrap();
         set
     });
@@ -163,7 +169,7 @@ fn queue_pairs_by_command_count_from_init_on() {
     let local = LocalPort::new(&context, 1, None).unwrap();
     let pd = DevxPd::new(&context).unwrap();
     let cq = CompletionQueue::by_command(&context, 64).build().unwrap();
-    let sets = [0; 2].map(|_| QueueCounters::new(&context).unwrap());
+    let sets = [0; 2].map(|_| set(&context));
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let pages = Pages::new(8192).unwrap();
     let memory = Umem::builder(&context).access(rights).pages(pages).unwrap();

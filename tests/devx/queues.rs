@@ -3,7 +3,7 @@
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
-use mlx5::devx::{DevxPd, DevxXrcd, Firmware, QueueCounters, Uar, UarKind, Umem};
+use mlx5::devx::{DevxPd, DevxXrcd, Firmware, Uar, UarKind, Umem};
 use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
     CqReader, DedicatedRegister, PostError, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse,
@@ -161,7 +161,7 @@ fn what_cannot_be_made_is_refused_in_words() {
     assert!(error.contains("another opened device"), "{error}");
     let error = CompletionQueue::by_command(context, 16).uar(&foreign).build().map_err(text);
     assert!(error.unwrap_err().contains("register is one of another opened device"));
-    let foreign = QueueCounters::new(&other).unwrap();
+    let foreign = crate::counters::set(&other);
     let error = builder().counters(&foreign).build().map_err(text).unwrap_err();
     assert!(error.contains("counter set is one of another opened device"), "{error}");
     let foreign = CompletionQueue::by_command(&other, 16).build().unwrap();

@@ -46,7 +46,7 @@ const ACK: u64 = AROUND + 4;
 /// Whether packets were sent again, which is so where a process has to wait for a processor.
 fn were_repeated(sides: &[BTreeMap<String, u64>; 2]) -> bool {
     let names = ["duplicate_request", "local_ack_timeout_err", "out_of_sequence", "packet_seq_err"];
-    let names = names.map(|name| format!("queue.{name}"));
+    let names = names.map(|name| format!("port.{name}"));
     names
         .iter()
         .any(|name| sides.iter().any(|side| side.get(name).is_some_and(|&count| count != 0)))
@@ -136,11 +136,11 @@ fn every_operation_on_every_transport_that_has_it_moves_right_data() {
                 match *operation {
                     // What answers on xrc and dc is not the queue pair whose counters are read.
                     _ if matches!(transport, "xrc" | "dc") => {}
-                    "read" => as_often("queue.rx_read_requests"),
-                    "cas" | "fadd" => as_often("queue.rx_atomic_requests"),
+                    "read" => as_often("port.rx_read_requests"),
+                    "cas" | "fadd" => as_often("port.rx_atomic_requests"),
                     "write" if transport == "rc" => {
-                        as_often("queue.rx_write_requests");
-                        assert_eq!(here.contains_key("queue.rx_write_requests"), echoed);
+                        as_often("port.rx_write_requests");
+                        assert_eq!(here.contains_key("port.rx_write_requests"), echoed);
                     }
                     _ => {}
                 }
@@ -210,8 +210,8 @@ fn queue_pairs_threads_batches_and_sweeps_are_as_they_were_asked_for() {
         // A completion for every eighth of a queue pair's 250, and for the last.
         let completions = number(&point["latency"]["count"]);
         assert!((4 * 31..=4 * 33).contains(&completions), "{completions}");
-        let [_, there] = counters(point);
-        assert_eq!(there["queue.rx_write_requests"], 2 * 520);
+        let [here, _] = counters(point);
+        assert_eq!(here["port.rx_write_requests"], 2 * 520);
     }
     // By time: at least one message, and about as long.
     let timed = looped(&["rate", "-o", "write", "-D", "200ms"], 0);
@@ -219,8 +219,24 @@ fn queue_pairs_threads_batches_and_sweeps_are_as_they_were_asked_for() {
     let seconds = point["seconds"].as_f64().unwrap();
     assert!((0.2..10.0).contains(&seconds), "{seconds}");
     assert!(number(&point["messages"]) > 0);
-    let [_, there] = counters(point);
-    assert_eq!(there["queue.rx_write_requests"], number(&point["messages"]) + 100);
+    let [here, _] = counters(point);
+    assert_eq!(here["port.rx_write_requests"], number(&point["messages"]) + 100);
+}
+
+#[test]
+fn queue_pairs_have_counters_of_their_own_where_the_firmware_gives_programs_sets() {
+    let arguments = ["perf", "bw", "--loopback", "-o", "write", "-n", "100", "-w", "0", "--json"];
+    let sides = |sets: &str| {
+        let report = finish(mlx5(&arguments).env("MLX5_MODEL_COUNTER_SETS", sets), 0).report();
+        assert!(!report["notes"].to_string().contains("counters"), "{}", report["notes"]);
+        counters(&report["points"][0])
+    };
+    let [here, there] = sides("allowed");
+    assert!(there["queue.rx_write_requests"] >= 100, "{there:?}");
+    assert!(!here.contains_key("port.rx_write_requests"), "{here:?}");
+    let [here, there] = sides("refused");
+    assert!(here["port.rx_write_requests"] >= 100, "{here:?}");
+    assert!(there.keys().all(|name| !name.starts_with("queue.")), "{there:?}");
 }
 
 #[test]

@@ -44,9 +44,9 @@ fn both_sides_send_right_data_at_once_with_every_operation() {
                 named.next().map_or(0, |it| number(&it["after"]) - number(&it["before"]))
             };
             let counted = match *operation {
-                "read" => of_this_side("queue.rx_read_requests"),
-                "cas" | "fadd" => of_this_side("queue.rx_atomic_requests"),
-                "write" if transport == "rc" => of_this_side("queue.rx_write_requests"),
+                "read" => of_this_side("port.rx_read_requests"),
+                "cas" | "fadd" => of_this_side("port.rx_atomic_requests"),
+                "write" if transport == "rc" => of_this_side("port.rx_write_requests"),
                 _ => continue,
             };
             assert!(counted >= number(&point["back"]["messages"]), "{counted}, {case}");

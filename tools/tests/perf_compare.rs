@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use rig::{json_has_shape, run, text_has_shape};
 use serde_json::Value;
 
-/// Returns the port's and the queues' counts, by name and side, over all points.
+/// Returns the port's counts, by name and side, over all points.
 fn counted(report: &Value) -> BTreeMap<String, u64> {
     let mut counted = BTreeMap::new();
     for point in report["points"].as_array().unwrap() {
@@ -55,7 +55,7 @@ fn both_ways_carry_the_same_messages() {
         // Acknowledgements may be of several messages, so only requests are counted alike.
         let requests = |report: &Value| -> BTreeMap<String, u64> {
             let all = counted(report).into_iter();
-            all.filter(|(name, _)| name.starts_with("queue.rx_")).collect()
+            all.filter(|(name, _)| name.starts_with("port.rx_")).collect()
         };
         assert_eq!(requests(&direct), requests(&verbs), "{case}");
     }
@@ -95,7 +95,7 @@ fn a_comparison_has_both_ways_block_by_block() {
             .as_array()
             .unwrap()
             .iter()
-            .filter(|counter| counter["name"] == "queue.rx_write_requests")
+            .filter(|counter| counter["name"] == "port.rx_write_requests")
             .map(|counter| counter["after"].as_u64().unwrap() - counter["before"].as_u64().unwrap())
             .sum();
         assert_eq!(writes, 5 * 232, "the device counted what this way posted, and nothing else");

@@ -30,7 +30,7 @@ pub(crate) use reaction::{Destination, Reaction, parameter};
 pub(crate) use registers::{BlueflameCopy, Registers};
 pub use traffic::{CongestionCounts, Count, Counts, Sort, Traffic};
 
-pub use crate::identity::{Bus, Feature, Identity, PortState, Profile, Timeouts};
+pub use crate::identity::{Bus, CounterSets, Feature, Identity, PortState, Profile, Timeouts};
 pub use crate::trace::Complaints;
 pub use crate::wire::Link;
 
@@ -309,6 +309,15 @@ impl Card {
         self.enter(
             || Call::Timeouts(timeouts),
             |card| card.identity.timeouts = timeouts,
+            |()| false,
+        );
+    }
+
+    /// Sets whether user contexts get sets of queue counters. Sets that they have stay.
+    pub fn set_counter_sets(&mut self, sets: CounterSets) {
+        self.enter(
+            || Call::CounterSets(sets),
+            |card| card.identity.counter_sets = sets,
             |()| false,
         );
     }

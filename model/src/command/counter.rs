@@ -5,7 +5,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{Refusal, SHARED, UID, get, owned, uid};
-use crate::card::Card;
+use crate::card::{Card, CounterSets};
 use crate::object::{Counters, Qp};
 
 /// Whether a queue of user context `user` may be counted in a set: in one of its own, or in one that the
@@ -25,6 +25,10 @@ fn find(card: &Card, set: u32, user: u16) -> Result<&Counters, Refusal> {
 }
 
 pub fn alloc(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    // Measured on ConnectX-6: evidence E063.
+    if uid(input) != 0 && card.identity.counter_sets == CounterSets::Refused {
+        return Err(Refusal::CountersOfUser);
+    }
     let owner = get(input, UID) as u16;
     let set = card.objects.counters.add(Counters::new(owner)).ok_or(Refusal::Exhausted)?;
     alloc_q_counter_out::COUNTER_SET_ID.set(output, set.into());
@@ -73,6 +77,21 @@ mod tests {
             .set(dealloc_q_counter_in::COUNTER_SET_ID, set);
         rig.run(&dealloc).unwrap();
         assert_eq!(rig.counters(), set);
+    }
+
+    #[test]
+    fn user_contexts_get_no_sets_unless_the_card_allows_it() {
+        let mut rig = Rig::new();
+        rig.become_user();
+        let alloc = Command::new(opcode::ALLOC_Q_COUNTER, 0x10);
+        rig.card.set_counter_sets(CounterSets::Refused);
+        assert_eq!(rig.run(&alloc).err(), Some(Refusal::CountersOfUser));
+        // The driver gets one, for itself and for all.
+        rig.as_driver(|rig| rig.run(&alloc)).unwrap();
+        let for_all = alloc.clone().set(UID, SHARED);
+        rig.as_driver(|rig| rig.run(&for_all)).unwrap();
+        rig.card.set_counter_sets(CounterSets::Allowed);
+        rig.run(&alloc).unwrap();
     }
 
     #[test]

@@ -104,6 +104,7 @@ pub(super) const OF_DEVICES: &[OfDevices] = &[
         syndrome: 0x65_b500,
     },
     device(Refusal::MkeyEmpty, opcode::CREATE_MKEY, 0x03_bf6f),
+    device(Refusal::CountersOfUser, opcode::ALLOC_Q_COUNTER, 0x89_75f1),
     device(Refusal::CqBusy, opcode::DESTROY_CQ, 0x18_70ad),
     device(Refusal::QpPages, opcode::CREATE_QP, 0x2f_50ca),
     OfDevices {
@@ -259,6 +260,7 @@ refusals! {
     CountersBusy = 0x5c_0d02, BadResourceState, "queues are still counted in the set";
     NoPsv = 0x5c_0d03, BadResource, "there is no such PSV";
     PsvCount = 0x5c_0d04, BadParameter, "one to four PSVs are made at once";
+    CountersOfUser = 0x5c_0d05, BadParameter, "only the driver itself gets sets of counters";
 
     NoSq = 0x5c_0e01, BadResource, "there is no such send queue";
     NoRq = 0x5c_0e02, BadResource, "there is no such receive queue";

@@ -14,7 +14,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{OPCODE, Refusal, UID, buffer::PAS};
-use crate::card::{Bus, Card, Identity, Link, PortState, Profile, Timeouts};
+use crate::card::{Bus, Card, CounterSets, Identity, Link, PortState, Profile, Timeouts};
 use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::memory::test::Flat;
@@ -132,6 +132,7 @@ pub fn identity(link: Link) -> Identity {
         port: PortState::Active,
         log_mtu: None,
         timeouts: Timeouts::default(),
+        counter_sets: CounterSets::Allowed,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use crate::card::{Bus, Identity, Link, PortState, Profile, Timeouts};
+use crate::card::{Bus, CounterSets, Identity, Link, PortState, Profile, Timeouts};
 use crate::wire::mac;
 
 /// Upper bytes of the node GUIDs: NVIDIA's (Mellanox's) OUI.
@@ -39,6 +39,7 @@ pub fn identities(devices: usize, link: Link, seed: u64) -> Vec<Identity> {
                 port: PortState::Active,
                 log_mtu: None,
                 timeouts: Timeouts::default(),
+                counter_sets: CounterSets::default(),
             }
         })
         .collect()

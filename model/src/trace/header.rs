@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::bytes::{Put, Take};
 use super::{BUILD, OLDEST, ReadError, VERSION};
-use crate::identity::{Bus, Identity, PortState, Profile, Timeouts};
+use crate::identity::{Bus, CounterSets, Identity, PortState, Profile, Timeouts};
 use crate::wire::Link;
 
 /// The first bytes of every stream.
@@ -102,9 +102,11 @@ impl Header {
                 put.rest(gid);
             }
             put.u64(card.seed);
-            // The complete profile is 0, as in streams of builds that knew no others.
+            // Streams of builds that knew one profile, and no refusal of counter sets, have 0 for both.
             let profile = (card.profile as u8) << 2;
-            put.u8(profile | u8::from(card.user_contexts) | u8::from(card.bus == Bus::Pci) << 1);
+            let is_pci = u8::from(card.bus == Bus::Pci) << 1;
+            let no_sets = u8::from(card.counter_sets == CounterSets::Refused) << 7;
+            put.u8(no_sets | profile | is_pci | u8::from(card.user_contexts));
             put.u8(card.port as u8).u8(card.log_mtu.unwrap_or(0) as u8).u8(card.timeouts.code());
         }
         let mut bytes = MAGIC.to_vec();
@@ -172,7 +174,11 @@ impl Header {
                 gids.push(take.bytes(16)?.try_into().ok()?);
             }
             let (seed, flags) = (take.u64()?, take.u8()?);
-            let profile = *Profile::ALL.get(usize::from(flags >> 2))?;
+            let profile = *Profile::ALL.get(usize::from(flags >> 2 & 0x1f))?;
+            let counter_sets = match flags >> 7 {
+                0 => CounterSets::Allowed,
+                _ => CounterSets::Refused,
+            };
             let user_contexts = flags & 1 == 1;
             let bus = if flags & 2 == 0 { Bus::Process } else { Bus::Pci };
             let port = *PortState::ALL.get(usize::from(take.u8()?))?;
@@ -197,6 +203,7 @@ impl Header {
                 port,
                 log_mtu,
                 timeouts,
+                counter_sets,
             });
         }
         let header = Header { build, detail, process, program, began, monotonic, cards };

@@ -6,7 +6,7 @@ use super::bytes::{Put, Take};
 use super::mistake::Mistake;
 use crate::fault::WqeFault;
 use crate::function::{Notice, PortChange};
-use crate::identity::Timeouts;
+use crate::identity::{CounterSets, Timeouts};
 use crate::wire::{LinkAddress, Service, Way};
 
 /// Bytes before a record's content: its kind, and the content's length.
@@ -124,6 +124,8 @@ pub enum Call<'a> {
     Notice(Notice),
     /// Transport timers follow this law from now on.
     Timeouts(Timeouts),
+    /// User contexts get sets of queue counters from now on, or no longer.
+    CounterSets(CounterSets),
     /// A way through the fabric is full, or no longer.
     Congested {
         /// The way.
@@ -260,6 +262,7 @@ mod kind {
     pub const REFUSED: u8 = 25;
     pub const RECEIVE_OWN: u8 = 26;
     pub const WQE_FAULTS: u8 = 27;
+    pub const COUNTER_SETS: u8 = 28;
     pub const REPLY: u8 = 30;
     pub const END: u8 = 31;
     pub const READ: u8 = 40;
@@ -482,6 +485,10 @@ impl Call<'_> {
                 put.u8(timeouts.code());
                 kind::TIMEOUTS
             }
+            Call::CounterSets(sets) => {
+                put.u8((*sets == CounterSets::Allowed).into());
+                kind::COUNTER_SETS
+            }
             Call::OverrunEqs(number) => {
                 put.u32(number.unwrap_or(ALL));
                 kind::OVERRUN_EQS
@@ -549,6 +556,10 @@ impl Call<'_> {
             kind::RESET => Call::Reset,
             kind::NOTICE => Call::Notice(take_notice(take)?),
             kind::TIMEOUTS => Call::Timeouts(take.u8().and_then(Timeouts::from_code)?),
+            kind::COUNTER_SETS => Call::CounterSets(match take.bool()? {
+                true => CounterSets::Allowed,
+                false => CounterSets::Refused,
+            }),
             kind::CONGESTED => Call::Congested { way: take_way(take)?, full: take.bool()? },
             kind::LOOK => Call::Look,
             kind::REFUSED => Call::Refused { errno: take.u32()? as i32, request: take.rest() },

@@ -9,7 +9,7 @@ use super::{
     Call, Detail, Header, Mistake, OLDEST, Observed, Queue, ReadError, Reader, Record, Sink, Tap,
     VERSION, Verdict, What,
 };
-use crate::card::{Card, Link, Timeouts};
+use crate::card::{Card, CounterSets, Identity, Link, Profile, Timeouts};
 use crate::clock::{Clock, Random};
 use crate::command::hca_test as hca;
 use crate::command::test::{BASE, Rig, SIZE, identity};
@@ -319,6 +319,8 @@ fn records_are_read_as_they_were_written() {
         call(Call::Timeouts(Timeouts::Specification { floor: 31 })),
         call(Call::Timeouts(Timeouts::Measured)),
         call(Call::Timeouts(Timeouts::FloorOff)),
+        call(Call::CounterSets(CounterSets::Allowed)),
+        call(Call::CounterSets(CounterSets::Refused)),
         call(Call::Congested { way: way(LinkAddress::Lid(0xbfff)), full: true }),
         call(Call::Slow { way: way(LinkAddress::Mac([2, 1, 2, 3, 4, 5])), slow: true }),
         Record::Reply(bytes()),
@@ -375,7 +377,10 @@ fn records_are_read_as_they_were_written() {
 
 #[test]
 fn the_header_is_read_as_it_was_written() {
-    let header = Header::of_this_process(vec![identity(Link::Roce); 3], Detail::Story);
+    let mut cards = vec![identity(Link::Roce); 3];
+    cards[1].counter_sets = CounterSets::Refused;
+    cards[2].profile = Profile::ConnectX7;
+    let header = Header::of_this_process(cards, Detail::Story);
     let bytes = header.bytes();
     let reader = Reader::new(&bytes[..]).unwrap();
     let read = reader.header();
@@ -384,6 +389,8 @@ fn the_header_is_read_as_it_was_written() {
     assert_eq!((read.monotonic, read.detail), (header.monotonic, Detail::Story));
     assert_eq!(read.cards.len(), 3);
     assert_eq!(read.cards[1].gids, identity(Link::Roce).gids);
+    let settings = |card: &Identity| (card.profile, card.counter_sets, card.user_contexts);
+    assert!(read.cards.iter().map(settings).eq(header.cards.iter().map(settings)));
     assert!(!reader.is_foreign());
 }
 

@@ -1,6 +1,6 @@
 //! Unit tests.
 
-use mlx5_sys::ifc::{ads, create_qp_in, opcode, qpc};
+use mlx5_sys::ifc::{ads, alloc_q_counter_in, create_qp_in, opcode, qpc};
 
 use super::*;
 
@@ -30,6 +30,24 @@ fn a_refusal_says_what_was_sent_and_why_it_was_refused() {
          qpc.primary_address_path.sl = 3, qpc.primary_address_path.rgid_rip = fe800000 01"
     );
     assert_eq!(error.errno(), None);
+}
+
+#[test]
+fn a_refused_set_of_counters_names_cause_and_cure() {
+    let reply = [3, 0, 0, 0, 0, 0x89, 0x75, 0xf1, 0, 0, 0, 0, 0, 0, 0, 0];
+    let alloc = Command::new(opcode::ALLOC_Q_COUNTER, alloc_q_counter_in::SIZE);
+    let error = judge(&alloc, "mlx5dv_devx_obj_create", 5, &reply).unwrap_err();
+    let text = error.to_string();
+    for part in ["ALLOC_Q_COUNTER", "syndrome 0x8975f1", "driver alone", "hw_counters"] {
+        assert!(text.contains(part), "{part:?} is missing in {text:?}");
+    }
+    // Another command with that number, and another reason of this command, have no cause here.
+    for (opcode, last) in [(opcode::CREATE_QP, 0xf1), (opcode::ALLOC_Q_COUNTER, 0xf2)] {
+        let reply = [3, 0, 0, 0, 0, 0x89, 0x75, last, 0, 0, 0, 0, 0, 0, 0, 0];
+        let error = judge(&Command::new(opcode, 16), "mlx5dv_devx_obj_create", 5, &reply);
+        let Err(Error::Refused(refused)) = error else { panic!("{error:?}") };
+        assert_eq!(refused.cause(), None);
+    }
 }
 
 #[test]

@@ -120,6 +120,10 @@ impl Story {
                 line.text = format!("transport timers follow the law {timeouts}");
                 line.with("timeouts", timeouts.to_string());
             }
+            Call::CounterSets(sets) => {
+                line.text = format!("sets of queue counters of programs: {sets:?}");
+                line.with("sets", format!("{sets:?}"));
+            }
             Call::Congested { way, full } => {
                 let state = if *full { "has no room" } else { "has room again" };
                 line.text = format!("the way to {way} {state}");

@@ -10,6 +10,7 @@ use mlx5_sys::ifc::{
 use super::super::{Refusal, UID};
 use super::memory::psv;
 use super::{Case, Command, NOBODY, Rig, Row};
+use crate::card::CounterSets;
 
 pub const ROWS: &[Row] = &[
     Row::drivers(|_| Case::drivers(Command::new(opcode::CREATE_UCTX, 0x40), Refusal::UserFromUser)),
@@ -40,9 +41,15 @@ fn destroy_uctx(rig: &mut Rig) -> Case {
         .twice(Refusal::User)
 }
 
-fn alloc_q_counter(_: &mut Rig) -> Case {
-    Case::anyones(Command::new(opcode::ALLOC_Q_COUNTER, 0x10))
-        .after(|rig, alloc| while rig.run(alloc).is_ok() {}, Refusal::Exhausted)
+fn alloc_q_counter(rig: &mut Rig) -> Case {
+    let case = Case::anyones(Command::new(opcode::ALLOC_Q_COUNTER, 0x10));
+    match rig.user {
+        0 => case.after(|rig, alloc| while rig.run(alloc).is_ok() {}, Refusal::Exhausted),
+        _ => case.after(
+            |rig, _| rig.card.set_counter_sets(CounterSets::Refused),
+            Refusal::CountersOfUser,
+        ),
+    }
 }
 
 fn alloc_uar(_: &mut Rig) -> Case {

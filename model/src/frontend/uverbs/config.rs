@@ -2,7 +2,7 @@
 //! lists them.
 
 use super::{trap, valgrind};
-use crate::card::{Identity, Link, PortState, Profile, Timeouts};
+use crate::card::{CounterSets, Identity, Link, PortState, Profile, Timeouts};
 use crate::fault::Faults;
 use crate::private::files;
 use crate::trace::Detail;
@@ -120,6 +120,8 @@ pub(super) struct Config {
     pub devices: usize,
     /// Whether firmware accepts commands from programs.
     pub user_contexts: bool,
+    /// Whether programs get sets of queue counters.
+    pub counter_sets: CounterSets,
     /// Output of the recording, and what it has.
     pub trace: Option<(String, Detail)>,
     /// Output of the capture.
@@ -146,6 +148,7 @@ pub(super) struct Config {
 const VARIABLES: &[&str] = &[
     "MLX5_MODEL",
     "MLX5_MODEL_CAPTURE",
+    "MLX5_MODEL_COUNTER_SETS",
     "MLX5_MODEL_DEVICES",
     "MLX5_MODEL_DEVX",
     "MLX5_MODEL_FAULTS",
@@ -193,6 +196,7 @@ impl Config {
     pub fn applied_to(&self, identity: Identity) -> Identity {
         Identity {
             user_contexts: self.user_contexts,
+            counter_sets: self.counter_sets,
             profile: self.profile,
             port: self.port,
             log_mtu: self.log_mtu,
@@ -239,6 +243,11 @@ impl Config {
         let mode = mode.unwrap_or(default);
         let time = time(get, mode, &network)?;
         let devx = choose(get, "MLX5_MODEL_DEVX", &[("allowed", true), ("refused", false)])?;
+        let counter_sets = choose(
+            get,
+            "MLX5_MODEL_COUNTER_SETS",
+            &[("refused", CounterSets::Refused), ("allowed", CounterSets::Allowed)],
+        )?;
         let detail = choose(
             get,
             "MLX5_MODEL_TRACE_DETAIL",
@@ -289,6 +298,7 @@ impl Config {
             time,
             devices,
             user_contexts: devx.unwrap_or(true),
+            counter_sets: counter_sets.unwrap_or_default(),
             trace,
             capture,
             profile,

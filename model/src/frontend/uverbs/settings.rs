@@ -6,7 +6,7 @@ use super::config::{Mode, can_trap};
 use super::discovery::{Discovery, discovery};
 use super::poll;
 use super::running::Running;
-use crate::card::{Card, Timeouts};
+use crate::card::{Card, CounterSets, Timeouts};
 use crate::fault::{Faults, RuleError, Tally};
 
 /// Set by [`set_mode`]; 0 where the environment decides.
@@ -98,6 +98,12 @@ pub fn set_faults(device: usize, rules: &str) -> Result<bool, RuleError> {
 /// Tests that only need a peer to be given up soon set [`Timeouts::SPECIFICATION`].
 pub fn set_timeouts(device: usize, timeouts: Timeouts) -> bool {
     with_card(device, |card| card.set_timeouts(timeouts)).is_some()
+}
+
+/// Sets whether programs get sets of queue counters on this process' slice of a device, in place of
+/// `MLX5_MODEL_COUNTER_SETS`. Returns whether there is such a device, and this process has opened one.
+pub fn set_counter_sets(device: usize, sets: CounterSets) -> bool {
+    with_card(device, |card| card.set_counter_sets(sets)).is_some()
 }
 
 /// Returns what each rule for faults has done at a device since the rules were set, in the order of

@@ -1,5 +1,6 @@
 //! Counters of the HCA, before and after a measurement.
 
+use mlx5::Error;
 use mlx5::devx::QueueCounters;
 use mlx5::diag::sysfs::PortCounters;
 use mlx5::verbs::Context;
@@ -11,7 +12,8 @@ use crate::perf::result::Counter;
 pub struct Counters {
     context: Context,
     port: u8,
-    /// A counter set of this side's queue pairs alone.
+    /// A counter set of this side's queue pairs alone, where the firmware gives programs sets. Elsewhere
+    /// they count in the port's set, which sysfs shows.
     queues: Option<QueueCounters>,
     /// Why some counters cannot be read, if so.
     pub notes: Vec<String>,
@@ -27,6 +29,8 @@ impl Counters {
         let mut notes = Vec::new();
         let queues = match QueueCounters::new(context) {
             Ok(queues) => Some(queues),
+            // Firmware that keeps sets to the driver is usual, and the port's counters are read anyway.
+            Err(Error::Refused(refused)) if refused.cause().is_some() => None,
             Err(error) => {
                 notes.push(format!("queue pairs have no counters of their own: {error}"));
                 None

@@ -48,6 +48,7 @@ fn an_empty_environment_gives_the_defaults() {
     assert!(config.user_contexts && config.trace.is_none() && config.capture.is_none());
     assert_eq!((config.port, config.log_mtu), (PortState::Active, None));
     assert_eq!(config.timeouts, Timeouts::Measured);
+    assert_eq!(config.counter_sets, CounterSets::Refused);
     assert_eq!((config.node, config.pages), (Node::Open, Pages::All));
     assert_eq!((config.time, config.privilege), (Time::Real, Privilege::Granted));
 }
@@ -67,6 +68,14 @@ fn virtual_time_is_for_trapped_stores_of_one_process() {
         assert!(error.contains("MLX5_MODEL_TIME=virtual") && error.contains(other.0), "{error}");
         read(&[("MLX5_MODEL_TIME", "real"), other]).unwrap();
     }
+}
+
+#[test]
+fn a_device_allows_counter_sets_where_the_environment_says_so() {
+    let config = read(&[("MLX5_MODEL_COUNTER_SETS", "allowed")]).unwrap();
+    let identity = crate::command::test::identity(Link::InfiniBand);
+    let refusing = Identity { counter_sets: CounterSets::Refused, ..identity };
+    assert_eq!(config.applied_to(refusing).counter_sets, CounterSets::Allowed);
 }
 
 #[test]
@@ -119,6 +128,7 @@ fn a_value_that_is_not_known_is_refused_by_name() {
         ("MLX5_MODEL_DEVICES", "17"),
         ("MLX5_MODEL_DEVICES", "two"),
         ("MLX5_MODEL_DEVX", "no"),
+        ("MLX5_MODEL_COUNTER_SETS", "yes"),
         ("MLX5_MODEL_TRACE_DETAIL", "all"),
         ("MLX5_MODEL_PORT", "up"),
         ("MLX5_MODEL_MTU", "1500"),
