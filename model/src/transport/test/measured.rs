@@ -6,14 +6,17 @@ use std::rc::Rc;
 
 use mlx5_evidence::{Comparison, Row, Table};
 use mlx5_sys::ifc::{
-    create_mkey_in, mkc, opcode, query_vport_counter_in, query_vport_counter_out, traffic_counter,
+    Field, access_register_in, create_eq_in, create_eq_out, create_mkey_in,
+    eth_802_3_cntrs_grp_data_layout, eth_2819_cntrs_grp_data_layout,
+    eth_2863_cntrs_grp_data_layout, mkc, opcode, ppcnt_reg, query_vport_counter_in,
+    query_vport_counter_out, traffic_counter,
 };
 
 use super::counters::{counts, sets};
 use super::side::{Post, REGION, Side};
 use super::{Pair, Setup};
 use crate::card::{CongestionCounts, Link, Timeouts};
-use crate::command::test::Command;
+use crate::command::test::{Command, ring};
 use crate::object::State;
 use crate::wire::mac;
 
@@ -405,6 +408,26 @@ fn rnr_retries_end_as_measured_on_roce() {
     }
 }
 
+/// The faults of the table of counters.
+const FAULTS: [&str; 10] = [
+    "SGE_LEN",
+    "LKEY",
+    "PERM",
+    "WR_FLUSH",
+    "REM_INV",
+    "RKEY",
+    "RNR",
+    "PEER_QP_ERR",
+    "PEER_KILL",
+    "ADDR",
+];
+
+/// Two sides that a fault of the table can be made between.
+fn before(fault: &str) -> Pair {
+    let access = [true, fault != "REM_INV", true];
+    seeded(Setup { rnr_retries: 0, access, ..roce(Timeouts::Measured, 14, 7) }, 0)
+}
+
 /// Makes a fault of the table of counters between two sides. The first one requests.
 fn make(fault: &str, pair: &mut Pair) {
     const END: u64 = REGION as u64 - 4;
@@ -436,25 +459,11 @@ fn make(fault: &str, pair: &mut Pair) {
 
 #[test]
 fn each_fault_moves_the_counters_that_were_measured() {
-    const FAULTS: [&str; 10] = [
-        "SGE_LEN",
-        "LKEY",
-        "PERM",
-        "WR_FLUSH",
-        "REM_INV",
-        "RKEY",
-        "RNR",
-        "PEER_QP_ERR",
-        "PEER_KILL",
-        "ADDR",
-    ];
     let table = Table::read("counters-by-fault");
     let columns = [&["side", "counter"], &FAULTS[..]].concat();
     let mut comparison = Comparison::new("counters-by-fault", &columns);
     let moved = FAULTS.map(|fault| {
-        let access = [true, fault != "REM_INV", true];
-        let setup = Setup { rnr_retries: 0, access, ..roce(Timeouts::Measured, 14, 7) };
-        let mut pair = seeded(setup, 0);
+        let mut pair = before(fault);
         let sets = sets(&mut pair);
         make(fault, &mut pair);
         [0, 1].map(|side: usize| counts(&mut pair.sides[side], sets[side]))
@@ -482,6 +491,115 @@ fn each_fault_moves_the_counters_that_were_measured() {
         comparison.row(&cells);
     }
     comparison.write();
+}
+
+/// Returns the counters of a group of the port (PPCNT).
+fn port_counters(side: &mut Side, group: u64) -> Vec<u8> {
+    // Where a field of the register is in the command.
+    let data = |field: Field| {
+        Field::new(0x10 + field.bit_offset() / 32 * 4, 31 - field.bit_offset() % 32, field.width())
+    };
+    let read = Command::new(opcode::ACCESS_REG, 0x10 + ppcnt_reg::SIZE)
+        .set(access_register_in::OP_MOD, 1u64)
+        .set(access_register_in::REGISTER_ID, 0x5008u64)
+        .set(data(ppcnt_reg::LOCAL_PORT), 1u64)
+        .set(data(ppcnt_reg::GRP), group);
+    let reply = side.rig.run(&read).expect("accepted");
+    reply[0x10..][ppcnt_reg::COUNTER_SET.bytes()].to_vec()
+}
+
+/// Fact E064: what is in these groups and in the virtual port's counters besides packets and their bytes is
+/// what `ethtool -S` shows of errors.
+#[test]
+fn no_fault_moves_the_ports_counters_of_errors() {
+    use eth_802_3_cntrs_grp_data_layout as ieee;
+    use eth_2819_cntrs_grp_data_layout as received;
+    use eth_2863_cntrs_grp_data_layout as interface;
+    use query_vport_counter_out as vport;
+    let traffic: [(u64, &[Field]); 4] = [
+        (
+            0,
+            &[
+                ieee::A_FRAMES_TRANSMITTED_OK_LOW,
+                ieee::A_FRAMES_RECEIVED_OK_LOW,
+                ieee::A_OCTETS_TRANSMITTED_OK_LOW,
+                ieee::A_OCTETS_RECEIVED_OK_LOW,
+            ],
+        ),
+        (
+            1,
+            &[
+                interface::IF_IN_OCTETS,
+                interface::IF_IN_UCAST_PKTS,
+                interface::IF_OUT_OCTETS,
+                interface::IF_OUT_UCAST_PKTS,
+            ],
+        ),
+        (2, &[received::ETHER_STATS_OCTETS_LOW, received::ETHER_STATS_PKTS_LOW]),
+        // Errors of the physical layer.
+        (0x12, &[]),
+    ];
+    for fault in FAULTS {
+        let mut pair = before(fault);
+        make(fault, &mut pair);
+        for side in &mut pair.sides {
+            for (group, fields) in traffic {
+                let mut counters = port_counters(side, group);
+                fields.iter().for_each(|field| field.set(&mut counters, 0));
+                assert!(counters.iter().all(|byte| *byte == 0), "{fault}, group {group:#x}");
+            }
+            let query = Command::new(opcode::QUERY_VPORT_COUNTER, query_vport_counter_in::SIZE);
+            let reply = side.rig.run(&query).expect("accepted");
+            for errors in [vport::RECEIVED_ERRORS, vport::TRANSMIT_ERRORS] {
+                assert!(reply[errors.bytes()].iter().all(|byte| *byte == 0), "{fault}");
+            }
+        }
+    }
+}
+
+/// Fact E224.
+#[test]
+fn no_fault_of_a_peer_is_an_event_of_the_port() {
+    const PORT_CHANGE: u8 = 9;
+    for fault in FAULTS {
+        let mut pair = before(fault);
+        let events = [0, 1].map(|index: usize| {
+            let rig = &mut pair.sides[index].rig;
+            let create = rig.create_eq().set(create_eq_in::EVENT_BITMASK, 1u64 << PORT_CHANGE);
+            rig.number(&create, create_eq_out::EQ_NUMBER);
+            ring(&create)
+        });
+        make(fault, &mut pair);
+        for (side, events) in pair.sides.iter_mut().zip(events) {
+            assert_eq!(side.rig.read::<64>(events), [0; 64], "{fault}");
+            // There would be one.
+            side.rig.card.set_port(false);
+            assert_eq!(side.rig.read::<64>(events)[1], PORT_CHANGE);
+        }
+    }
+}
+
+/// Fact F043. The logarithm of the depth is 0 if a program leaves it out.
+#[test]
+fn a_requester_without_a_depth_has_one_read_outstanding() {
+    for (depth, outstanding) in [(1, 1), (4, 3)] {
+        let mut pair = Pair::new(Setup { depth, ..Setup::default() });
+        let requests = Rc::new(Cell::new(0));
+        let counted = requests.clone();
+        // Requests are lost, so that no answer lets the next one go.
+        pair.drop = Box::new(move |_, _| {
+            counted.set(counted.get() + 1);
+            true
+        });
+        let [own, peer] = &mut pair.sides;
+        let mut read = Post::new(0x10);
+        (read.data, read.remote) = (vec![(0, 64, own.key)], (Side::address(0), peer.key));
+        for _ in 0..3 {
+            own.post(&read);
+        }
+        pair.settle();
+        assert_eq!(requests.get(), outstanding, "depth {depth}");
+    }
 }
 
 /// The bytes that the virtual ports of the requester and of the responder have sent.
