@@ -10,7 +10,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{OP_MOD, Refusal, get};
-use crate::card::{Card, Count, Counts, Link, PortState, Traffic};
+use crate::card::{Card, Count, Counts, Link, PortState, Sort, Traffic};
 use crate::function::{LONGEST_FRAME, NODE_DESCRIPTION};
 
 /// What the driver does to a register.
@@ -232,13 +232,9 @@ fn counters(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refu
         }
         return Ok(());
     }
-    let all = |counts: &Counts, of: fn(&Count) -> u64| counts.iter().map(of).sum();
-    let totals = [
-        (all(&received, octets), all(&received, packets)),
-        (all(&sent, octets), all(&sent, packets)),
-    ];
+    let totals = [&received, &sent].map(|counts| on_the_wire(card.identity.link, counts));
     match group {
-        PHYSICAL => physical::bit_errors(all(&received, octets), counters),
+        PHYSICAL => physical::bit_errors(totals[0].0, counters),
         RFC_2863 => interface(totals, wrong.packets, counters),
         RFC_2819 => monitoring(totals, wrong.packets, counters),
         PRIORITY if priority == 0 => of_priority(totals, counters),
@@ -253,6 +249,21 @@ fn counters(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refu
 
 /// Octets and packets: received, and sent.
 type Totals = [(u64, u64); 2];
+
+/// Returns octets and packets of a direction. Frames of Ethernet count from their header, which a
+/// [`Count`] of transport packets leaves out, to their check sequence: a ConnectX-5 counts 64 octets for a
+/// frame of 60 (evidence F082).
+fn on_the_wire(link: Link, counts: &Counts) -> (u64, u64) {
+    const CHECK_SEQUENCE: u64 = 4;
+    let sum = |of: fn(&Count) -> u64| counts.iter().map(of).sum::<u64>();
+    let (octets, packets) = (sum(|count| count.octets), sum(|count| count.packets));
+    if link == Link::InfiniBand {
+        return (octets, packets);
+    }
+    let transport = [Sort::Unicast, Sort::Multicast].map(|sort| counts[sort as usize].packets);
+    let headers = link.header() as u64 * transport.iter().sum::<u64>();
+    (octets + headers + CHECK_SEQUENCE * packets, packets)
+}
 
 /// The counters of IEEE 802.3, of which 32 bits each are in a field.
 fn ieee_802_3(totals: Totals, wrong: u64, counters: &mut [u8]) {
@@ -314,14 +325,6 @@ fn of_priority(totals: Totals, counters: &mut [u8]) {
     ] {
         field.set(counters, count);
     }
-}
-
-fn packets(count: &Count) -> u64 {
-    count.packets
-}
-
-fn octets(count: &Count) -> u64 {
-    count.octets
 }
 
 /// PVLC: four data lanes, as the port information says.

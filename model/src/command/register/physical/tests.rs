@@ -95,7 +95,7 @@ fn groups_of_counters_tell_of_the_same_traffic() {
         read(rig, 0x5008, ppcnt_reg::SIZE, &set)[ppcnt_reg::COUNTER_SET.bytes()].to_vec()
     };
     let interface = group(&mut rig, 1, 0);
-    assert_eq!(eth_2863_cntrs_grp_data_layout::IF_OUT_OCTETS.get(&interface), 60);
+    assert_eq!(eth_2863_cntrs_grp_data_layout::IF_OUT_OCTETS.get(&interface), 64);
     use mlx5_sys::ifc::eth_per_prio_grp_data_layout::TX_FRAMES;
     let frames = |priority| TX_FRAMES.get(&group(&mut rig, 0x10, priority));
     assert_eq!([0, 3].map(frames), [1, 0]);
