@@ -26,7 +26,10 @@ fn each_named_test_exists() {
             ("mlx5", "lib") => "src".to_owned(),
             ("mlx5", target) => format!("tests/{target}"),
             (package, target) => {
-                let package = package.strip_prefix("mlx5-").unwrap_or(package);
+                let package = match package {
+                    "mlx5-model-pci" => "pci",
+                    _ => package.strip_prefix("mlx5-").unwrap_or(package),
+                };
                 let kind =
                     if target == "lib" { "src".to_owned() } else { format!("tests/{target}") };
                 format!("{package}/{kind}")

@@ -10,7 +10,7 @@ use mlx5_model_pci::bar::SIZE;
 use mlx5_model_pci::protocol::command;
 use mlx5_sys::ifc::{
     access_register_in, alloc_memic_in, alloc_memic_out, cmd_hca_cap, destroy_eq_in, opcode,
-    paos_reg, query_vport_state_out,
+    paos_reg, query_issi_out, query_vport_state_out,
 };
 use support::driver::{self, Driver, QUEUE, bytes};
 use support::{BAR, CONFIG, Client, connect_last, serve, serve_as, signals};
@@ -47,6 +47,18 @@ fn a_driver_starts_the_hca_and_its_events() {
         driver.run(&destroy, 0x10).unwrap();
         assert_eq!(signals(&mut event), 0, "the EQ that was to hear of it is gone");
     }
+}
+
+/// Fact F136.
+#[test]
+fn the_initialization_segment_and_the_interface_are_those_of_a_device() {
+    let mut driver = driver(Link::Roce);
+    assert_eq!(driver.client.word(0x04) >> 16, 5, "cmdif_rev");
+    let queue = driver.client.word(0x14);
+    assert_eq!((queue >> 4 & 0xf, queue & 0xf), (5, 6), "log2 of the slots, and of their bytes");
+    driver.run(&bytes(opcode::ENABLE_HCA, 0x10, &[]), 0x10).unwrap();
+    let reply = driver.run(&bytes(opcode::QUERY_ISSI, 0x10, &[]), query_issi_out::SIZE).unwrap();
+    assert_eq!(query_issi_out::SUPPORTED_ISSI_DW0.get(&reply), 2);
 }
 
 #[test]

@@ -136,16 +136,21 @@ fn what_is_not_delivered_has_a_reason() {
         command(&memory)
     };
     assert_eq!(changed(entry::TYPE, &[6]), Err(Delivery::Descriptor));
-    assert_eq!(changed(entry::INPUT_LIST, &0x480u64.to_be_bytes()), Err(Delivery::InputAlignment));
+    // Fact F133: 512 bytes are not enough.
+    for at in [0x401u64, 0x480, 0x600] {
+        assert_eq!(changed(entry::INPUT_LIST, &at.to_be_bytes()), Err(Delivery::InputAlignment));
+    }
     assert_eq!(changed(entry::INPUT_LIST, &(1u64 << 40).to_be_bytes()), Err(Delivery::Firmware));
     assert_eq!(changed(entry::INPUT_LENGTH, &[0xff; 4]), Err(Delivery::InputLength));
     let memory = queue(16);
     put(&memory, &[(entry::OUTPUT_LENGTH, &[0xff; 4])]);
     assert_eq!(Entry::read(&memory, 0).unwrap().reply(), Err(Delivery::OutputLength));
-    let memory = queue(16 + 512);
-    put(&memory, &[(entry::OUTPUT_LIST, &0x4001u64.to_be_bytes())]);
-    let answered = Entry::read(&memory, 0).unwrap().answer(&memory, &[0; 17]);
-    assert_eq!(answered, Err(Delivery::OutputAlignment));
+    for at in [0x4001u64, 0x4200] {
+        let memory = queue(16 + 512);
+        put(&memory, &[(entry::OUTPUT_LIST, &at.to_be_bytes())]);
+        let answered = Entry::read(&memory, 0).unwrap().answer(&memory, &[0; 17]);
+        assert_eq!(answered, Err(Delivery::OutputAlignment));
+    }
 }
 
 #[test]

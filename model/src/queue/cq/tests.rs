@@ -1,6 +1,8 @@
 //! Unit tests.
 
-use mlx5_sys::ifc::{Field, create_cq_in, create_eq_in, modify_cq_in, opcode};
+use mlx5_sys::ifc::{
+    Field, create_cq_in, create_eq_in, modify_cq_in, opcode, query_cq_in, query_cq_out,
+};
 
 use super::super::Syndrome;
 use super::super::test::Queue;
@@ -90,6 +92,9 @@ fn an_overrun_fails_the_cq_and_its_queue_pairs() {
     queue.rig.card.complete(&queue.sent(16, Ok(())));
     assert_eq!(queue.cqe(0), before);
     assert!(queue.rig.card.objects.cqs.get(queue.cq).unwrap().failed);
+    // The state that a ConnectX-4 Lx shows then: evidence F137.
+    let query = Command::new(opcode::QUERY_CQ, 0x10).set(query_cq_in::CQN, queue.cq);
+    assert_eq!(queue.rig.number(&query, cqc::STATUS.within(query_cq_out::CQ_CONTEXT)), 9);
     assert_eq!(queue.rig.card.objects.qps[&queue.qp].state, State::Error);
     let eqe: [u8; 64] = queue.rig.read(events);
     assert_eq!(eqe[1], 4);
