@@ -17,6 +17,10 @@ const ENTRY: usize = 8;
 const PROMISCUOUS: [Field; 3] =
     [nic_vport_context::PROMISC_UC, nic_vport_context::PROMISC_MC, nic_vport_context::PROMISC_ALL];
 
+/// The bits that switch local loopback off: to one receiver, and to groups.
+const NO_LOCAL_LOOPBACK: [Field; 2] =
+    [nic_vport_context::DISABLE_UC_LOCAL_LB, nic_vport_context::DISABLE_MC_LOCAL_LB];
+
 /// Checks that a command names the function's own port, on Ethernet, and one of its lists.
 fn list_of(card: &Card, input: &[u8], [other, vport, list]: [Field; 3]) -> Result<List, Refusal> {
     if card.identity.link != Link::Roce {
@@ -55,6 +59,9 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
     for (field, set) in PROMISCUOUS.into_iter().zip(vport.promiscuous()) {
         field.set(context, set.into());
     }
+    for (field, set) in NO_LOCAL_LOOPBACK.into_iter().zip(vport.no_local_loopback) {
+        field.set(context, set.into());
+    }
     Ok(())
 }
 
@@ -69,8 +76,6 @@ pub fn modify(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal
     let selected = |field: Field| field.within(q::FIELD_SELECT).get(input) == 1;
     let fixed = [
         select::AFFILIATION,
-        select::DISABLE_UC_LOCAL_LB,
-        select::DISABLE_MC_LOCAL_LB,
         select::NODE_GUID,
         select::PORT_GUID,
         select::MIN_INLINE,
@@ -91,6 +96,12 @@ pub fn modify(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal
     }
     if selected(select::ROCE_EN) {
         vport.roce = c::ROCE_EN.get(context) == 1;
+    }
+    let loopback = [select::DISABLE_UC_LOCAL_LB, select::DISABLE_MC_LOCAL_LB];
+    for (at, selector) in loopback.into_iter().enumerate() {
+        if selected(selector) {
+            vport.no_local_loopback[at] = NO_LOCAL_LOOPBACK[at].get(context) == 1;
+        }
     }
     if selected(select::PROMISC) {
         vport.set_promiscuous(PROMISCUOUS.map(|field| field.get(context) == 1));

@@ -10,10 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use mlx5_sys::ifc::{
+    modify_nic_vport_context_in, modify_nic_vport_field_select, nic_vport_context, opcode,
+};
+
 use super::Engine;
 use crate::card::{Card, Link, Sort, Timeouts};
 use crate::clock::Clock;
-use crate::command::test::Rig;
+use crate::command::test::{Command as FirmwareCommand, Rig};
 use crate::fabric::local::socket;
 use crate::fabric::udp::Interface;
 use crate::identity::Identity;
@@ -162,6 +166,33 @@ fn engines_of_one_domain_reach_each_other() {
         assert_eq!(other.wait(0).syndrome, 0);
         assert_eq!(other.side.get(0, 200_000), bytes[100_000..]);
     }
+}
+
+/// Fact F063.
+#[test]
+fn a_port_loops_its_own_packets_whatever_its_virtual_port_says() {
+    let setup = Setup { link: Link::Roce, ..Setup::default() };
+    let mut station = Station::new(&domain(), setup);
+    let off =
+        FirmwareCommand::new(opcode::MODIFY_NIC_VPORT_CONTEXT, modify_nic_vport_context_in::SIZE)
+            .set(
+                modify_nic_vport_field_select::DISABLE_UC_LOCAL_LB
+                    .within(modify_nic_vport_context_in::FIELD_SELECT),
+                1u64,
+            )
+            .set(
+                nic_vport_context::DISABLE_UC_LOCAL_LB
+                    .within(modify_nic_vport_context_in::NIC_VPORT_CONTEXT),
+                1u64,
+            );
+    let mut reply = [0; 16];
+    station.engine.enter(0, |card| card.execute(&off.0, &mut reply));
+    assert_eq!(reply[0], 0, "it is accepted");
+    let own = station.side.qp;
+    station.connect(setup, own);
+    let post = station.write(64, station.side.key);
+    station.post(&post);
+    assert_eq!(station.wait(0).syndrome, 0);
 }
 
 #[test]

@@ -29,6 +29,9 @@ pub struct Vport {
     pub roce: bool,
     /// The longest packet that the driver has set, in bytes.
     pub mtu: Option<u16>,
+    /// Whether the driver has switched local loopback off: to one receiver, and to groups. The device
+    /// stores that, and loops packets of RoCE to its own port anyway (evidence F063).
+    pub no_local_loopback: [bool; 2],
     promiscuous: [bool; 3],
     lists: [Vec<u64>; 3],
     /// Whether the driver has said what it wants.
@@ -40,6 +43,7 @@ impl Default for Vport {
         Self {
             roce: true,
             mtu: None,
+            no_local_loopback: [false; 2],
             promiscuous: [false; 3],
             lists: Default::default(),
             filters: false,

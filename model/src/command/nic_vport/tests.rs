@@ -65,6 +65,8 @@ fn the_driver_sets_what_it_selects() {
         (s::ROCE_EN, c::ROCE_EN, 1, 0u64),
         (s::MTU, c::MTU, 1500, 9022),
         (s::PROMISC, c::PROMISC_MC, 0, 1),
+        (s::DISABLE_UC_LOCAL_LB, c::DISABLE_UC_LOCAL_LB, 0, 1),
+        (s::DISABLE_MC_LOCAL_LB, c::DISABLE_MC_LOCAL_LB, 0, 1),
     ] {
         assert_eq!(read(&mut rig, field), before);
         let set = modify().set(of(field), after);

@@ -269,8 +269,6 @@ fn modify_nic_vport_context(_: &mut Rig) -> Case {
     let mtu = nic_vport::of(nic_vport_context::MTU);
     let fixed = [
         s::AFFILIATION,
-        s::DISABLE_UC_LOCAL_LB,
-        s::DISABLE_MC_LOCAL_LB,
         s::NODE_GUID,
         s::PORT_GUID,
         s::MIN_INLINE,
