@@ -28,6 +28,22 @@ fn send(a: &mut Side, frame: &[u8]) {
     a.sent_well(1);
 }
 
+/// Fact F104: of devices that take fewer strides than 512 (`ext_stride_num_range`).
+#[test]
+fn a_stride_has_64_bytes_at_least_and_a_wqe_8_strides() {
+    let rig = rig();
+    let cq = rig.cq(64);
+    let build = |stride, strides| {
+        let builder = StridingQueue::builder(&rig.pd, &cq).stride(stride);
+        builder.strides(strides).wqes(4).build()
+    };
+    build(64, 8).unwrap();
+    for (stride, strides, least) in [(32, 8, "from 64"), (64, 4, "from 8")] {
+        let error = build(stride, strides).unwrap_err().to_string();
+        assert!(error.contains(least), "{error}");
+    }
+}
+
 #[test]
 fn packets_share_wqes_until_these_are_used_up() {
     let rig = rig();

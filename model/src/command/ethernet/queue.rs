@@ -373,10 +373,15 @@ pub fn query_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), 
 pub fn query_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, query_rq_in::RQN);
     let state = find_queue(card, number, QueueKind::Receive, input)?;
-    if let Some(Role::EthernetReceive(context, _)) =
-        card.objects.qps.get(&number).map(|qp| &qp.role)
-    {
-        output[query_rq_out::RQ_CONTEXT.bytes()].copy_from_slice(&context[..]);
+    if let Some(qp) = card.objects.qps.get(&number) {
+        if let Role::EthernetReceive(context, _) = &qp.role {
+            output[query_rq_out::RQ_CONTEXT.bytes()].copy_from_slice(&context[..]);
+        }
+        // Seen on a ConnectX-5: evidence F081.
+        for (counter, value) in [(wq::HW_COUNTER, qp.rq.taken), (wq::SW_COUNTER, qp.rq.producer)] {
+            let counter = counter.within(rqc::WQ).within(query_rq_out::RQ_CONTEXT);
+            counter.set(output, value.into());
+        }
     }
     rqc::STATE.within(query_rq_out::RQ_CONTEXT).set(output, code(state).into());
     Ok(())

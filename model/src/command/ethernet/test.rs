@@ -141,4 +141,6 @@ fn the_drivers_own_queues_are_accepted() {
     let hash = tirc::RX_HASH_FN.within(create_tir_in::CTX);
     let create = rig.create_spreading_tir(table, domain).set(hash, 1u64);
     rig.run(&create).unwrap();
+    // A hash has to be named, as on a ConnectX-5: evidence F071.
+    assert_eq!(rig.run(&create.set(hash, 0u64)).err(), Some(Refusal::TirType));
 }

@@ -45,6 +45,40 @@ fn the_lists_of_the_virtual_port_say_which_frames_pass() {
     }
 }
 
+/// Fact F069. Whether broadcast passes without an entry is not known; Linux's driver lists it.
+#[test]
+fn a_neighbour_is_found_by_its_group_or_by_all_groups() {
+    const SOLICITED: [u8; 6] = [0x33, 0x33, 0xff, 0, 1, 1];
+    let mut side = Side::new();
+    let vport = &mut side.rig.card.function.vport;
+    assert!(vport.set_list(List::Unicast, vec![0x0200_0000_0101]));
+    assert!(vport.set_list(List::Multicast, vec![0xffff_ffff_ffff]));
+    assert_eq!([SOLICITED, BROADCAST].map(|to| passes(&side, to)), [false, true]);
+    side.rig.card.function.vport.set_promiscuous([false, true, false]);
+    assert!(passes(&side, SOLICITED));
+    let vport = &mut side.rig.card.function.vport;
+    vport.set_promiscuous([false; 3]);
+    assert!(vport.set_list(List::Multicast, vec![0xffff_ffff_ffff, 0x3333_ff00_0101]));
+    assert!(passes(&side, SOLICITED));
+}
+
+/// Fact F068.
+#[test]
+fn a_port_that_wants_all_frames_receives_none_without_a_rule() {
+    let mut side = Side::new();
+    side.receive(0, 0x400, 256);
+    side.rig.card.function.vport.set_promiscuous([true; 3]);
+    let frame = Frame::new(tcp(0x0101, 30));
+    side.rig.card.receive(&frame);
+    side.rig.card.settle();
+    assert_eq!(side.received(0), [0; 64], "nothing has arrived");
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    side.rig.card.receive(&frame);
+    side.rig.card.settle();
+    assert_eq!(side.received(0)[63] >> 4, 2);
+}
+
 #[test]
 fn the_table_of_addresses_lets_frames_of_a_vlan_pass() {
     let mut side = Side::new();

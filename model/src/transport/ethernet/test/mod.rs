@@ -9,8 +9,9 @@ use mlx5_sys::ifc::{
     create_flow_table_out, create_mkey_in, create_rq_in, create_rq_out, create_rqt_out,
     create_sq_in, create_sq_out, create_tir_in, create_tir_out, create_tis_in, create_tis_out,
     delete_fte_in, dest_format_struct, flow_context, flow_table_context, fte_match_param,
-    fte_match_set_lyr_2_4, mkc, modify_rq_in, modify_sq_in, opcode, query_sq_in, query_sq_out, rqc,
-    rx_hash_field_select, set_flow_table_root_in, set_fte_in, sqc, tirc, tisc, wq,
+    fte_match_set_lyr_2_4, mkc, modify_rq_in, modify_sq_in, opcode, query_rq_in, query_rq_out,
+    query_sq_in, query_sq_out, rqc, rx_hash_field_select, set_flow_table_root_in, set_fte_in, sqc,
+    tirc, tisc, wq,
 };
 
 use crate::card::{Complaints, Link};
@@ -298,6 +299,60 @@ fn a_frame_goes_where_its_flow_leads() {
     assert_eq!(side.sent(3)[63] >> 4, 0);
     assert_eq!(side.received(2)[63], 0);
     assert_eq!(side.rig.card.complaints, Complaints::default());
+}
+
+/// Fact F077.
+#[test]
+fn a_frame_that_is_in_its_wqe_from_end_to_end_is_sent() {
+    let mut side = Side::new();
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    side.receive(0, 0x400, 256);
+    let frame = tcp(0x0101, 6);
+    let segments = segment(0, 0, &frame);
+    assert_eq!((frame.len(), 1 + segments.len() / 16), (60, 6), "bytes, and units of 16 bytes");
+    side.post(0x0a, &segments);
+    assert_eq!(side.sent(0)[63] >> 4, 0);
+    assert_eq!(side.received(0)[44..48], 60u32.to_be_bytes());
+    assert_eq!(side.rig.read::<60>(side.page + 0x400)[..], frame[..]);
+}
+
+/// Fact F076. A WQE of 64 bytes takes one block: what lies in the next one is the next WQE.
+#[test]
+fn a_block_that_is_left_out_stops_the_queue_unless_it_has_a_nop() {
+    for nop in [false, true] {
+        let mut side = Side::new();
+        let tir = side.tir;
+        side.lead(0, 0x0101, &[tir]);
+        (0..2).for_each(|number| side.receive(number, 0x400, 256));
+        side.send(0, &tcp(0x0101, 30));
+        assert_eq!(side.posted, 1, "it takes one block");
+        match nop {
+            true => side.post(0, &[]),
+            // The ring has zeros there.
+            false => side.posted += 1,
+        }
+        side.send(0, &tcp(0x0101, 30));
+        let last = side.sent(if nop { 2 } else { 1 });
+        assert_eq!(last[63] >> 4, if nop { 0 } else { 0xd }, "{last:02x?}");
+        assert_eq!(side.received(1)[63] >> 4, if nop { 2 } else { 0 }, "the second frame");
+        assert_eq!(side.rig.card.objects.qps[&side.sq].state == State::Error, !nop);
+    }
+}
+
+/// Fact F081.
+#[test]
+fn a_receive_queue_tells_what_was_posted_and_what_was_taken() {
+    let mut side = Side::new();
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    (0..3).for_each(|number| side.receive(number, 0x400, 256));
+    (0..2).for_each(|_| side.send(0, &tcp(0x0101, 30)));
+    let query = Command::new(opcode::QUERY_RQ, query_rq_in::SIZE).set(query_rq_in::RQN, side.rq);
+    let reply = side.rig.run(&query).unwrap();
+    let counters = [wq::HW_COUNTER, wq::SW_COUNTER]
+        .map(|field| field.within(rqc::WQ).within(query_rq_out::RQ_CONTEXT).get(&reply));
+    assert_eq!(counters, [2, 3]);
 }
 
 #[test]
