@@ -43,6 +43,13 @@ const REMOTE_ACCESS: u8 = 0x13;
 /// A CQE with an error: slot of the send queue, syndrome.
 type ErrorCqe = (u16, u8);
 
+/// A word of the doorbell record (`mlx5dv.h`, `MLX5_RCV_DBR` and `MLX5_SND_DBR`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Receive = 0,
+    Send = 1,
+}
+
 /// Two queue pairs of one device, and the memory that the requester shares with it.
 struct Trial {
     requester: QueuePair<Rc, Rts, Firmware>,
@@ -67,7 +74,8 @@ impl Trial {
         let make = || {
             let blocks = u32::from(BLOCKS);
             let qp = QueuePairBuilder::<Rc, _>::by_command(&pd, &cq).max_send_wr(blocks);
-            qp.build().unwrap()
+            // The word of receives in the doorbell record then means nothing.
+            qp.max_recv_wr(0).build().unwrap()
         };
         let (first, second) = (make(), make());
         let ends = [&first, &second].map(|qp| local.connection_data_of(qp.number()));
@@ -126,11 +134,16 @@ impl Trial {
 
     /// Stores the send counter of the doorbell record.
     fn record(&self, counter: u16) {
+        self.record_in(Word::Send, counter);
+    }
+
+    /// Stores a word of the doorbell record.
+    fn record_in(&self, word: Word, counter: u16) {
         fence(Ordering::SeqCst);
-        // SAFETY: the second word of a doorbell record of eight bytes, aligned to eight, which lives
-        // as long as the queue pair.
+        // SAFETY: a word of a doorbell record, which has two, is aligned to eight bytes, and lives as
+        // long as the queue pair.
         unsafe {
-            let word = self.requester.record().cast::<u32>().add(1);
+            let word = self.requester.record().cast::<u32>().add(word as usize);
             word.write_volatile(u32::from(counter).to_be());
         }
         fence(Ordering::SeqCst);
@@ -381,6 +394,42 @@ fn a_program_that_never_stores_the_record_works_and_loses_its_errors() {
     trial.record(34);
     trial.wait("late CQEs", |trial| trial.errors().len() == 2);
     assert_eq!(trial.errors(), [(32, REMOTE_ACCESS), (33, FLUSHED)]);
+}
+
+/// Runs a trial of NVSHMEM 3.8.0, until the queue pair is in Error: four requests of two WQEs each, then one
+/// whose first WQE has a wrong key. The index goes to a word of the record, and to the register.
+fn proxy(word: Word) -> Trial {
+    let mut trial = Trial::new(RtsAttributes::default());
+    let publish = |trial: &Trial| {
+        trial.record_in(word, trial.posted);
+        trial.ring(trial.posted);
+    };
+    for _ in 0..4 {
+        trial.write(2);
+        publish(&trial);
+        trial.wait("WRITEs", |trial| trial.successes() == usize::from(trial.posted));
+    }
+    trial.wqe(WRITE, trial.posted, trial.memory.rkey() ^ 0xff00);
+    trial.write(1);
+    publish(&trial);
+    trial.wait("the queue pair fails", |trial| trial.state() == ERROR);
+    trial
+}
+
+/// Fact E226: the proxy takes the word of receives. 0 of 5 errors were seen so, and 5 of 5 with the other.
+#[test]
+fn a_proxy_that_stores_the_index_in_the_wrong_word_sees_none_of_its_errors() {
+    for _ in 0..5 {
+        let trial = proxy(Word::Receive);
+        // QUERY_CQ comes behind all that the device has done.
+        assert_eq!(trial.produced(), 8, "the WRITEs before");
+        assert_eq!((trial.errors(), trial.counters()), (vec![], [0, 8]));
+    }
+    for _ in 0..5 {
+        let trial = proxy(Word::Send);
+        trial.wait("error CQEs", |trial| trial.errors().len() == 2);
+        assert_eq!(trial.errors(), [(8, REMOTE_ACCESS), (9, FLUSHED)]);
+    }
 }
 
 /// Facts E001 and E002.
