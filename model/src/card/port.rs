@@ -28,6 +28,9 @@ mod look {
     }
 }
 
+/// Most destroyed keys that are remembered. Older ones are refused at once.
+const REMEMBERED: usize = 64;
+
 /// Timers that fire before other work is done.
 pub(crate) const TURN: usize = 32;
 
@@ -50,6 +53,9 @@ pub struct Port {
     waiting: BTreeMap<u32, BTreeSet<u32>>,
     watch: Option<(u64, u64)>,
     aftermath: VecDeque<Aftermath>,
+    /// Keys that were destroyed a moment ago, oldest first, each with the time at which responders
+    /// refuse it.
+    destroyed: VecDeque<(u32, u64)>,
     /// Work of queue pairs that was charged and not taken.
     charged: usize,
 }
@@ -173,6 +179,21 @@ impl Port {
 
     pub(crate) fn held_len(&self) -> usize {
         self.held.len()
+    }
+
+    /// Notes that responders refuse a destroyed key only at a time, `until`.
+    pub(crate) fn delay_refusal(&mut self, key: u32, now: u64, until: u64) {
+        while self.destroyed.len() >= REMEMBERED
+            || self.destroyed.front().is_some_and(|(_, until)| *until <= now)
+        {
+            self.destroyed.pop_front();
+        }
+        self.destroyed.push_back((key, until));
+    }
+
+    /// Returns the time at which responders refuse a key, if it was destroyed a moment ago.
+    pub(crate) fn delayed_until(&self, key: u32) -> Option<u64> {
+        self.destroyed.iter().rev().find(|(other, _)| *other == key).map(|(_, until)| *until)
     }
 
     /// Sets a queue pair's timer, replacing its earlier one.

@@ -172,7 +172,9 @@ pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
     let index = get(input, destroy_mkey_in::MKEY_INDEX);
     let mkey = card.objects.mkeys.get(index).ok_or(Refusal::NoMkey)?;
     owned(mkey.uid, uid(input))?;
+    let key = index << 8 | mkey.get(mkc::MKEY_7_0);
     card.objects.mkeys.remove(index);
+    card.key_destroyed(key);
     Ok(())
 }
 

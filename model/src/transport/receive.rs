@@ -130,6 +130,11 @@ impl Write {
         Ok(Self { reth, received: 0 })
     }
 
+    /// Returns the key that it names.
+    pub fn key(&self) -> u32 {
+        self.reth.key
+    }
+
     /// Returns the message with a further packet, which must end it where its announced length is
     /// reached.
     pub fn with(self, header: &Header, payload: &[u8]) -> Result<Self, WriteError> {

@@ -1,9 +1,10 @@
-//! Waits that contexts and packets hold as codes: for an acknowledge, and after an RNR NAK.
+//! Waits that contexts and packets hold as codes: for an acknowledge, and after an RNR NAK. The wait of a
+//! responder whose key was destroyed.
 //!
 //! A [`Law`] has all numbers of a mode. What is measured comes from two sources. Neither has shown a
 //! difference between generations, so all profiles have the same laws:
 //!
-//! - RoCE: ConnectX-6 with firmware 20.43 (evidence E071 to E091,
+//! - RoCE: ConnectX-6 with firmware 20.43 (evidence E071 to E091 and E103,
 //!   github.com/unionxic/rdma-fault-characterization).
 //! - InfiniBand, and RNR waits: ConnectX-2 (evidence F001 to F015,
 //!   github.com/Chester-Gillon/ibv_message_passing).
@@ -32,6 +33,9 @@ struct Law {
     rnr: Rnr,
     /// Nanoseconds from an RNR NAK to the error, if no retry is left.
     never_ready: u64,
+    /// Least and most nanoseconds after a key was destroyed until a responder refuses it, if that is not
+    /// at once.
+    nak_delay: Option<(u64, u64)>,
 }
 
 /// What a request's first time-outs are.
@@ -64,6 +68,7 @@ const INFINIBAND: Law = Law {
     given_up: 0,
     rnr: Rnr::Ticks,
     never_ready: 0,
+    nak_delay: None,
 };
 
 /// ConnectX-6.
@@ -74,6 +79,7 @@ const ROCE: Law = Law {
     given_up: 178_000,
     rnr: Rnr::Ticks,
     never_ready: 250_000,
+    nak_delay: Some((1_000_000, 2_200_000)),
 };
 
 /// ConnectX-6 with `min_ack_timeout_limit_disabled`.
@@ -87,6 +93,7 @@ const SPECIFICATION: Law = Law {
     given_up: 0,
     rnr: Rnr::Table,
     never_ready: 0,
+    nak_delay: None,
 };
 
 fn law(timeouts: Timeouts, link: Link) -> &'static Law {
@@ -262,6 +269,13 @@ pub fn rnr_wait(timeouts: Timeouts, link: Link, code: u8) -> u64 {
 /// Returns the nanoseconds from an RNR NAK to the error, if no retry is left.
 pub fn never_ready(timeouts: Timeouts, link: Link) -> u64 {
     law(timeouts, link).never_ready
+}
+
+/// Returns the nanoseconds after a key was destroyed until a responder refuses it; `None` where it does
+/// so at once. `draw` is a random number, which decides how many there are.
+pub fn nak_delay(timeouts: Timeouts, link: Link, draw: u64) -> Option<u64> {
+    let (least, most) = law(timeouts, link).nak_delay?;
+    Some(least + draw % (most - least + 1))
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Reliable connection: requester and responder of one queue pair.
 //!
 //! `requester` turns WQEs into request packets, and `answer` takes the answers and completes the
-//! WQEs. `responder` executes a peer's requests, and `reply` sends its answers. They share only
-//! [`Rc`], which holds both sides' state. `migration` moves both to another path.
+//! WQEs. `responder` executes a peer's requests, `reply` sends its answers, and `delayed` has refusals
+//! that come later. They share only [`Rc`], which holds both sides' state. `migration` moves both to
+//! another path.
 
 mod answer;
 mod credits;
+mod delayed;
 mod dynamic;
 mod masked;
 mod migration;
@@ -23,6 +25,7 @@ use crate::card::Card;
 use crate::object::{Service, State};
 use crate::queue::{HEADER, Opcode, Syndrome, TagEvent, Tagged};
 use crate::wire::{DcEth, Header, NakCode};
+use delayed::Delayed;
 pub(super) use dynamic::{IDLE, refuse_connect};
 pub use migration::Migration;
 use requester::Requester;
@@ -140,6 +143,21 @@ impl Rc {
             }
         }
         self.fail(card, qp);
+    }
+
+    /// Refuses a request of the peer, at once, or later if its key was destroyed a moment ago.
+    fn refuse(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+        refused: responder::Refused,
+    ) {
+        let waits = own.service != Service::Dc;
+        match self.responder.delayed_until(card, header, &refused).filter(|_| waits) {
+            Some(until) => self.responder.delayed = Some(Delayed { until, refused }),
+            None => self.fail_responder(card, own.number, refused),
+        }
     }
 
     /// Fails the responder after it refused a request of the peer. The peer gets the reason, the
@@ -279,10 +297,12 @@ impl Transport for Rc {
         } else if let Some(code) = self.refused {
             self.responder.repeat_refusal(code);
             self.wake(card, own.number);
+        } else if self.responder.delayed.is_some() {
+            // Later requests are not out of sequence: no counter moves, and no NAK is sent.
         } else if own.service == Service::Rc || own.is_target {
             match self.responder.request(card, &own, header, payload) {
                 Ok(()) => self.wake(card, own.number),
-                Err(refused) => self.fail_responder(card, own.number, refused),
+                Err(refused) => self.refuse(card, &own, header, refused),
             }
         }
     }
@@ -317,6 +337,10 @@ impl Transport for Rc {
     }
 
     fn flush_receive(&mut self, _: &mut Card, qp: u32) -> Option<Completion> {
+        let refused = self.responder.delayed.take().and_then(|delayed| delayed.refused.receive);
+        if let Some((taken, _)) = refused {
+            return Some(flushed(qp, taken));
+        }
         match std::mem::take(&mut self.responder.incoming) {
             Incoming::Send { tagged: Some(tagged), .. } if tagged.event.is_matched() => {
                 let tagged = Tagged { event: TagEvent::Canceled, start: [0; HEADER], ..tagged };
@@ -332,10 +356,13 @@ impl Transport for Rc {
         if self.paced_until.take_if(|until| *until <= card.clock.now()).is_some() {
             self.wake(card, qp);
         }
+        let now = card.clock.now();
+        if let Some(refused) = self.responder.take_delayed(now) {
+            return self.fail_responder(card, qp, refused);
+        }
         let sends =
             card.objects.qps.get(&qp).is_some_and(|qp| matches!(qp.state, State::Rts | State::Sqd));
         let (true, Some(own)) = (sends, self.parameters) else { return };
-        let now = card.clock.now();
         match self.requester.expire(card, &own, now) {
             Ok(true) => self.wake(card, qp),
             Ok(false) => self.requester.rest(card, &own, now),
@@ -351,7 +378,9 @@ impl Transport for Rc {
     /// Sets the timer. One that fires too early finds no work: moving it with every packet would
     /// cost more.
     fn conclude(&mut self, card: &mut Card, qp: u32) {
-        if let Some(wanted) = self.requester.deadline().into_iter().chain(self.paced_until).min() {
+        let refusal = self.responder.delayed.as_ref().map(|delayed| delayed.until);
+        let others = self.paced_until.into_iter().chain(refusal);
+        if let Some(wanted) = self.requester.deadline().into_iter().chain(others).min() {
             if self.timer.is_none_or(|set| wanted < set) {
                 card.port.set_timer(qp, wanted);
                 self.timer = Some(wanted);

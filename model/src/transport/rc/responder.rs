@@ -8,6 +8,7 @@ use super::super::receive::{
     LONGEST, Write, WriteError, check_room, establish, fits, operation, put, received, rides_in_cqe,
 };
 use super::super::{Completion, Outcome, Parameters, Psn};
+use super::delayed::Delayed;
 use super::reply::{Original, Reply};
 use crate::card::Card;
 use crate::queue::{
@@ -71,6 +72,8 @@ pub(super) struct Responder {
     last_fetch: Option<Psn>,
     /// Original values of the last atomics, for a peer that lost the answer.
     pub(super) saved: VecDeque<(Psn, Original)>,
+    /// The request that is refused later.
+    pub(super) delayed: Option<Delayed>,
 }
 
 /// Returns the counter for requests of a kind, by their first packet.

@@ -90,7 +90,8 @@ fn seeded(setup: Setup, seed: u64) -> Pair {
     Pair::between(sides)
 }
 
-fn roce(timeouts: Timeouts, code: u32, retries: u32) -> Setup {
+/// Settings of queue pairs on RoCE.
+pub(super) fn roce(timeouts: Timeouts, code: u32, retries: u32) -> Setup {
     let link = Link::Roce;
     Setup { link, timeouts, timeout: code, retries, mtu: 1024, ..Setup::default() }
 }

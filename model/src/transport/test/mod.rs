@@ -11,6 +11,7 @@
 //! - [`extended`]: masked atomics, DMA memcpy, queues that steer others.
 //! - [`timing`]: waits, measured on the manual clock.
 //! - [`measured`]: waits and their counters, as they were measured on devices.
+//! - [`destroyed`]: requests to keys and queue pairs that are gone.
 //! - [`faults`]: faults of devices by rule.
 //! - [`unreliable`] and [`datagram`]: services without retransmission.
 //! - [`counters`]: counts errors.
@@ -30,6 +31,7 @@ pub(crate) mod captures;
 mod congestion;
 mod counters;
 mod datagram;
+mod destroyed;
 mod dynamic;
 mod errors;
 pub(crate) mod extended;
