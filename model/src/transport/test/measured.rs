@@ -603,6 +603,59 @@ fn a_requester_without_a_depth_has_one_read_outstanding() {
     }
 }
 
+/// Ten of ten runs each (evidence E096).
+#[test]
+fn the_responder_gets_an_event_of_what_it_refuses_alone() {
+    const INVALID_REQUEST: u8 = 0x10;
+    const ACCESS_ERROR: u8 = 0x11;
+    for (fault, events) in [
+        ("RKEY", &[ACCESS_ERROR][..]),
+        ("ADDR", &[ACCESS_ERROR]),
+        ("REM_INV", &[INVALID_REQUEST]),
+        ("SGE_LEN", &[]),
+        ("LKEY", &[]),
+        ("PERM", &[]),
+        ("WR_FLUSH", &[]),
+        ("RNR", &[]),
+        ("PEER_QP_ERR", &[]),
+        ("PEER_KILL", &[]),
+    ] {
+        let access = [true, fault != "REM_INV", true];
+        let setup = Setup { rnr_retries: 0, access, ..roce(Timeouts::Measured, 14, 7) };
+        let mut pair = Pair::new(setup);
+        make(fault, &mut pair);
+        assert_eq!(pair.sides[1].take_events(), events, "{fault}");
+    }
+}
+
+/// The first sign of a dead peer (evidence F056).
+#[test]
+fn adaptive_repetitions_are_counted_long_before_the_first_timeout() {
+    for seed in 0..SEEDS {
+        let mut pair = seeded(roce(Timeouts::Measured, 14, 7), seed);
+        let sets = sets(&mut pair);
+        pair.drop = Box::new(|_, _| true);
+        let [own, peer] = &mut pair.sides;
+        own.write_to(0, 8, peer.key);
+        pair.settle();
+        let mut moved = |name: &str| {
+            for _ in 0..20 {
+                let counts = counts(&mut pair.sides[0], sets[0]);
+                if counts.iter().any(|(known, _)| *known == name) {
+                    return pair.now() as f64 / MILLISECOND;
+                }
+                pair.tick();
+            }
+            panic!("{name} does not move")
+        };
+        let adaptive = moved("ROCE_ADP_RETRANS");
+        assert!((12.0..=75.0).contains(&adaptive), "{adaptive} ms");
+        // One interval after the last of them.
+        let timeout = moved("LOCAL_ACK_TIMEOUT_ERR");
+        assert!(is_near(timeout, 977.4), "{timeout} ms");
+    }
+}
+
 /// The bytes that the virtual ports of the requester and of the responder have sent.
 fn sent_bytes(pair: &mut Pair) -> [u64; 2] {
     [0, 1].map(|side: usize| {

@@ -11,6 +11,7 @@
 //! - [`extended`]: masked atomics, DMA memcpy, queues that steer others.
 //! - [`timing`]: waits, measured on the manual clock.
 //! - [`measured`]: waits and their counters, as they were measured on devices.
+//! - [`boundary`]: what QUERY_QP shows of requests that have landed.
 //! - [`destroyed`]: requests to keys and queue pairs that are gone.
 //! - [`faults`]: faults of devices by rule.
 //! - [`unreliable`] and [`datagram`]: services without retransmission.
@@ -27,6 +28,7 @@
 //! - [`scale`]: many queue pairs.
 //! - [`seeds`]: random operations under random faults.
 
+mod boundary;
 pub(crate) mod captures;
 mod congestion;
 mod counters;

@@ -3,8 +3,8 @@
 use mlx5_sys::ifc::{
     ads, alloc_pd_out, cqc, create_cq_in, create_cq_out, create_eq_in, create_mkey_in,
     create_qp_in, create_qp_out, create_rmp_in, create_rmp_out, create_xrc_srq_in,
-    create_xrc_srq_out, create_xrq_in, create_xrq_out, mkc, opcode, qpc, rmpc, rst2init_qp_in, wq,
-    xrc_srqc, xrqc,
+    create_xrc_srq_out, create_xrq_in, create_xrq_out, mkc, opcode, qpc, query_qp_in, query_qp_out,
+    rmpc, rst2init_qp_in, wq, xrc_srqc, xrqc,
 };
 
 use super::Setup;
@@ -309,6 +309,13 @@ impl Side {
     /// The bus addresses of the doorbell record and of the send queue.
     pub fn places(&self) -> (u64, std::ops::Range<u64>) {
         (self.record, self.sq_ring..self.sq_ring + u64::from(BLOCKS) * 64)
+    }
+
+    /// Returns a field of the context that QUERY_QP shows.
+    pub fn shown(&mut self, field: mlx5_sys::ifc::Field) -> u32 {
+        let query = Command::new(opcode::QUERY_QP, 0x10).set(query_qp_in::QPN, self.qp);
+        let reply = self.rig.run(&query).expect("accepted");
+        field.within(query_qp_out::QPC).get(&reply) as u32
     }
 
     pub fn state(&self) -> State {
