@@ -44,6 +44,17 @@ pub enum Store {
     Rest,
 }
 
+/// The reason for an error CQE of a send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The device refused the request's local memory.
+    Protection,
+    /// The request failed for another reason.
+    Other,
+    /// A request before it failed.
+    Flush,
+}
+
 /// The part of a queue pair that sends a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
@@ -144,6 +155,11 @@ impl Pace {
     /// A CQE is written to a CQ: the device's clock says when.
     pub fn completes(&self, cq: u32) {
         self.with(|timeline| timeline.completes(cq));
+    }
+
+    /// The error CQE of a send WQE is written to a CQ: the device's clock says when.
+    pub fn fails(&self, qp: u32, cq: u32, failure: Failure) {
+        self.with(|timeline| timeline.fails(qp, cq, failure));
     }
 
     /// CQEs were written to a CQ of so many entries, up to a counter.

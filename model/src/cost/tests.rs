@@ -14,6 +14,9 @@ const NONE: Parameters = Parameters {
     request: 0,
     wire_byte: 0,
     flight: 0,
+    protection: 0,
+    first_flush: 0,
+    flush: 0,
 };
 
 fn pace(parameters: Parameters) -> (Pace, Clock) {
@@ -110,6 +113,25 @@ fn work_of_an_earlier_time_finds_the_gap_before_later_work() {
     assert_eq!(sent(5, 80, 20), 100);
     // Never before an older packet of the queue pair.
     assert_eq!(sent(1, 10, 10), 630);
+}
+
+#[test]
+fn error_cqes_of_a_queue_pair_are_apart_and_leave_others_alone() {
+    let costs = Parameters { protection: 200_000, first_flush: 50_000, flush: 10_000, ..NONE };
+    let (pace, clock) = pace(costs);
+    let time = |qp, cq, failure| {
+        pace.timer(100);
+        pace.fails(qp, cq, failure);
+        clock.now()
+    };
+    assert_eq!(time(5, 9, Failure::Protection), 300);
+    assert_eq!([350, 360, 370], [(); 3].map(|()| time(5, 9, Failure::Flush)));
+    // Without a failure before it, the first one comes at once.
+    assert_eq!([100, 110], [(); 2].map(|()| time(6, 8, Failure::Flush)));
+    assert_eq!((time(7, 7, Failure::Other), time(7, 7, Failure::Flush)), (100, 150));
+    pace.timer(100);
+    pace.completes(6);
+    assert_eq!(clock.now(), 100);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Parameters, Side, Store};
+use super::{Failure, Parameters, Side, Store};
 use crate::clock::TimeSource;
 
 /// Picoseconds of a nanosecond.
@@ -110,6 +110,8 @@ pub(super) struct Timeline {
     written: Cell<u64>,
     /// The times of the newest CQEs, by CQ.
     last: RefCell<BTreeMap<u32, u64>>,
+    /// The earliest times of the next flush, by queue pair that has failed.
+    flushes: RefCell<BTreeMap<u32, u64>>,
     /// The WQE that came with the store: queue pair and counter.
     copied: Cell<Option<(u32, u16)>>,
     requests: Part,
@@ -136,6 +138,7 @@ impl Timeline {
             newest: RefCell::default(),
             written: Cell::default(),
             last: RefCell::default(),
+            flushes: RefCell::default(),
             copied: Cell::default(),
             requests: Part::default(),
             reads: Part::default(),
@@ -267,6 +270,23 @@ impl Timeline {
         let from = self.now.get().max(self.written.get()).max(*last);
         *last = self.writes.take(from, time, self.host.get()) + time;
         self.now.set(*last);
+    }
+
+    pub(super) fn fails(&self, qp: u32, cq: u32, failure: Failure) {
+        let mut flushes = self.flushes.borrow_mut();
+        if flushes.len() >= PLANNED {
+            flushes.retain(|_, time| *time > self.host.get());
+        }
+        let next = flushes.entry(qp).or_default();
+        let now = self.now.get();
+        let (from, pause) = match failure {
+            Failure::Protection => (now + self.costs.protection, self.costs.first_flush),
+            Failure::Other => (now, self.costs.first_flush),
+            Failure::Flush => (now.max(*next), self.costs.flush),
+        };
+        self.now.set(from);
+        self.completes(cq);
+        *next = self.now.get() + pause;
     }
 
     pub(super) fn completed(&self, cq: u32, producer: u32, entries: u32) {

@@ -3,8 +3,9 @@
 use mlx5_sys::ifc::qpc;
 
 use super::event::COUNTER;
-use super::{Completion, Opcode, Origin};
+use super::{Completion, Opcode, Origin, Syndrome};
 use crate::card::Card;
+use crate::cost::Failure;
 use crate::object::{CQE, Entry, Service, Srq};
 
 /// CQE opcodes (`mlx5dv.h`, `MLX5_CQE_*`).
@@ -31,7 +32,12 @@ impl Card {
             let Some(own) = self.objects.srqs.get(number).and_then(Srq::completes) else { return };
             (cqn, user_index) = own;
         }
-        self.port.pace.completes(cqn);
+        match completion.result {
+            Err(syndrome) if requester => {
+                self.port.pace.fails(completion.qp, cqn, failure(syndrome));
+            }
+            _ => self.port.pace.completes(cqn),
+        }
         let peer = qp.get(qpc::REMOTE_QPN);
         let is_ethernet = qp.service == Service::Ethernet;
         let room = self.inline_room(completion.qp, requester);
@@ -136,6 +142,15 @@ impl Card {
             (0x11, true, _) | (0x1, false, _) => 32,
             _ => 0,
         }
+    }
+}
+
+/// Returns what an error CQE of a send WQE is in virtual time.
+fn failure(syndrome: Syndrome) -> Failure {
+    match syndrome {
+        Syndrome::Flushed(_) => Failure::Flush,
+        Syndrome::LocalProtection(_) => Failure::Protection,
+        _ => Failure::Other,
     }
 }
 

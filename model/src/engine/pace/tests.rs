@@ -306,6 +306,30 @@ fn a_message_that_is_still_under_way_counts_as_lost_by_no_timer() {
     assert!(machine.time(&posts, By::Doorbell) > 300_000);
 }
 
+/// Measured on ConnectX-6 (evidence E022, E016, E017).
+#[test]
+fn error_cqes_come_at_the_pace_of_a_device() {
+    let mut machine = Machine::new(Parameters::DOCUMENTED);
+    let begun = machine.now();
+    let mut refused = pointer(0x08, 8, &machine);
+    refused.data[0].2 ^= 0x100;
+    machine.side.write(&refused);
+    let others: Vec<u16> = (0..63).map(|_| machine.side.write(&Post::new(0x00))).collect();
+    machine.ring(others[62], By::Doorbell);
+    let times: Vec<u64> = (0..64)
+        .map(|_| {
+            assert_ne!(machine.wait(0).syndrome, 0);
+            machine.now() - begun
+        })
+        .collect();
+    assert!((222_000..=230_000).contains(&times[0]), "{times:?}");
+    let pauses: Vec<u64> = times.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!((58_000..=66_000).contains(&pauses[0]), "{pauses:?}");
+    assert!(pauses[1..].iter().all(|pause| (9_240..=9_770).contains(pause)), "{pauses:?}");
+    // All 63 take about 640 µs.
+    assert!((630_000..=650_000).contains(&(times[63] - times[0])), "{times:?}");
+}
+
 #[test]
 fn a_clock_that_is_read_costs_a_round_trip() {
     let machine = Machine::new(Parameters::DOCUMENTED);
