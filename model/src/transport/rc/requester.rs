@@ -15,6 +15,8 @@ use crate::queue::{Fence, Fetch, SendWqe, Signal, Syndrome};
 
 /// Packets of SENDs and WRITEs that may be unacknowledged.
 pub const WINDOW: u32 = 128;
+/// Bytes that an atomic without masks answers.
+const ATOMIC: u64 = 8;
 /// Requests that may be in flight.
 const REQUESTS: usize = 256;
 
@@ -72,9 +74,6 @@ impl Kind {
             }
             Self::CompareSwap | Self::FetchAdd if wqe.remote.is_none() || wqe.atomic.is_none() => {
                 Self::Failed(Syndrome::LocalQpOperation)
-            }
-            Self::CompareSwap | Self::FetchAdd if length != 8 => {
-                Self::Failed(Syndrome::LocalLength)
             }
             Self::Masked { .. } if wqe.remote.is_none() || wqe.masked.is_none() => {
                 Self::Failed(Syndrome::LocalQpOperation)
@@ -384,7 +383,11 @@ impl Requester {
 
     /// Adds a request behind the others.
     pub(super) fn enqueue(&mut self, card: &Card, own: &Parameters, wqe: SendWqe, kind: Kind) {
-        let length = wqe.length();
+        let length = match kind {
+            // That of the answer, whatever memory there is for it.
+            Kind::CompareSwap | Kind::FetchAdd => ATOMIC,
+            _ => wqe.length(),
+        };
         let packets = match kind {
             Kind::Nop | Kind::Umr | Kind::Local | Kind::Failed(_) => 0,
             Kind::CompareSwap | Kind::FetchAdd | Kind::Masked { .. } | Kind::Connect => 1,

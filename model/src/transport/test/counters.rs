@@ -204,7 +204,8 @@ fn errors_are_counted_by_cause() {
     // Of this side alone: memory, the request itself.
     for (data, opcode, name) in [
         ((0, 8, 0xbad), 0x08, "REQ_LOCAL_PROTECTION"),
-        ((0, 4, 0), 0x12, "REQ_LOCAL_LENGTH_ERROR"),
+        // A length of zero stands for 2 GiB, more than a message may have.
+        ((0, 0, 0), 0x08, "REQ_LOCAL_LENGTH_ERROR"),
         ((0, 8, 0), 0x29, "LOCAL_OPERATION_ERROR"),
     ] {
         let (mut pair, sets) = counted(Setup::default());

@@ -302,11 +302,13 @@ fn receives_that_are_too_short_or_not_writable() {
 
 #[test]
 fn requests_that_cannot_be_executed() {
-    // An opcode this service does not have, and an atomic of the wrong size.
+    // An opcode this service does not have, and an atomic without memory for its answer.
     fails(|_| case(Post::new(0x29), LOCAL_OPERATION, None, &[]));
     fails(|pair| {
         let (own, peer) = (pair.sides[0].key, pair.sides[1].key);
-        case(remote(FAA, own, 0, 4, peer), LOCAL_LENGTH, None, &[])
+        let mut post = remote(FAA, own, 0, 8, peer);
+        post.data.clear();
+        case(post, LOCAL_LENGTH, None, &[])
     });
 }
 

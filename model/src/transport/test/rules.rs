@@ -241,6 +241,39 @@ fn atomics_have_the_sizes_that_the_mode_allows() {
     }
 }
 
+/// Devices take them all (evidence E148). Which bytes they write was not told.
+#[test]
+fn memory_of_any_length_takes_the_answer_of_an_atomic() {
+    const OLD: u64 = 0x8877_6655_4433_2211;
+    let lists: [&[(u64, u32)]; 5] =
+        [&[(0, 8)], &[(0, 7)], &[(0, 16)], &[(0, 3), (100, 5)], &[(0, 4), (100, 40)]];
+    for (opcode, new) in [(0x11, 5), (0x12, OLD + 5)] {
+        for list in lists {
+            let mut pair = Pair::new(Setup::default());
+            let [own, peer] = &mut pair.sides;
+            own.put(0, &[0xee; 200]);
+            peer.put(64, &OLD.to_le_bytes());
+            let mut post = Post::new(opcode);
+            post.data = list.iter().map(|(offset, length)| (*offset, *length, own.key)).collect();
+            post.remote = (Side::address(64), peer.key);
+            post.operands = (5, OLD);
+            own.post(&post);
+            pair.settle();
+            let [own, peer] = &mut pair.sides;
+            let cqe = own.poll(0).expect("a completion");
+            assert_eq!((cqe.syndrome, cqe.length), (0, 8), "{list:?}");
+            assert_eq!(peer.get(64, 8), new.to_le_bytes());
+            let mut expected = [0xee; 200];
+            let mut answer = OLD.to_le_bytes().into_iter();
+            for (offset, length) in list {
+                let piece = *offset as usize..*offset as usize + *length as usize;
+                expected[piece].iter_mut().zip(&mut answer).for_each(|(to, byte)| *to = byte);
+            }
+            assert_eq!(own.get(0, 200), expected, "{list:?}");
+        }
+    }
+}
+
 #[test]
 fn a_strong_fence_waits_for_all_before_it() {
     const FENCE: u8 = 2;

@@ -87,8 +87,6 @@ fn malformed_requests_are_told_apart() {
     endless[3] = 13;
     let mut modified = control(opcode::SEND, 1, 0);
     modified[0] = 1;
-    let mut long = POINTER;
-    long[3] = 16;
     for (bytes, syndrome) in [
         (control(0x0e, 1, 0), LocalQpOperation),
         (control(0x18, 1, 0), LocalQpOperation),
@@ -98,7 +96,6 @@ fn malformed_requests_are_told_apart() {
         (control(opcode::RDMA_WRITE, 1, 0), LocalQpOperation),
         (wqe(&[&control(opcode::ATOMIC_CS, 2, 0), &REMOTE]), LocalQpOperation),
         (wqe(&[&control(opcode::ATOMIC_CS, 3, 0), &REMOTE, &OPERANDS]), LocalLength),
-        (wqe(&[&control(opcode::ATOMIC_FA, 4, 0), &REMOTE, &OPERANDS, &long]), LocalLength),
         (wqe(&[&control(opcode::RDMA_READ, 3, 0), &REMOTE, &inline]), LocalQpOperation),
         (wqe(&[&control(opcode::SEND, 2, 0), &reserved]), LocalQpOperation),
         (wqe(&[&control(opcode::SEND, 2, 0), &endless]), LocalQpOperation),
