@@ -12,6 +12,7 @@
 //! - [`timing`]: waits, measured on the manual clock.
 //! - [`measured`]: waits and their counters, as they were measured on devices.
 //! - [`boundary`]: what QUERY_QP shows of requests that have landed.
+//! - [`duplicates`]: PSNs that were executed already.
 //! - [`destroyed`]: requests to keys and queue pairs that are gone.
 //! - [`faults`]: faults of devices by rule.
 //! - [`unreliable`] and [`datagram`]: services without retransmission.
@@ -34,6 +35,7 @@ mod congestion;
 mod counters;
 mod datagram;
 mod destroyed;
+mod duplicates;
 mod dynamic;
 mod errors;
 pub(crate) mod extended;

@@ -494,6 +494,28 @@ fn copies_of_a_nak_use_up_one_retry() {
     assert_eq!(pair.sides[0].outcomes(0), [(0, 0), (1, 0)]);
 }
 
+/// In messages of 100 packets, the time was the same for each (evidence E124).
+#[test]
+fn a_gap_is_noticed_with_the_next_packet_wherever_it_is() {
+    let setup = Setup { mtu: 256, ..Setup::default() };
+    let header = |frame: &Frame| Header::decode(setup.link, &frame.0).expect("a packet").0;
+    for gap in (0..99).step_by(7) {
+        let mut pair = Pair::new(setup);
+        let [own, peer] = &mut pair.sides;
+        own.write_to(0, 100 * setup.mtu, peer.key);
+        let packets = [sent(own), sent(own)].concat();
+        assert_eq!(packets.len(), 100);
+        packets[..gap].iter().for_each(|frame| peer.rig.card.receive(frame));
+        sent(peer);
+        peer.rig.card.receive(&packets[gap + 1]);
+        let nak = sent(peer).pop().expect("a NAK");
+        let syndrome = header(&nak).aeth.map(|aeth| aeth.syndrome);
+        assert_eq!(syndrome, Some(Acknowledge::Nak(NakCode::Sequence)));
+        own.rig.card.receive(&nak);
+        assert_eq!(header(&sent(own)[0]).psn, header(&packets[gap]).psn);
+    }
+}
+
 #[test]
 fn a_read_response_out_of_its_place_is_a_bad_response() {
     const BAD_RESPONSE: u8 = 0x10;

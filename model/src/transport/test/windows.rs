@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::{Field, create_mkey_in, mkc, opcode};
 
-use super::side::{Post, Side};
+use super::side::{Post, REGION, Side};
 use super::{Pair, Setup, dynamic, xrc};
 use crate::command::test::Command;
 use crate::object::{Service, State};
@@ -81,15 +81,20 @@ impl Change {
 
 /// The WQE that libmlx5 posts to bind a type 2 window: read, write and atomics, for one queue pair.
 pub fn bind(side: &Side, key: u32) -> Post {
+    bind_to(side, key, side.key, (AT, LENGTH))
+}
+
+/// The same over bytes of a region: offset and length.
+fn bind_to(side: &Side, key: u32, region: u32, (at, length): (u64, u32)) -> Post {
     Change {
         flags: 0xb0,
         mask: 1 | 1 << 6 | 1 << 13 | 1 << 14 | 0xf << 18 | 1 << 29,
         variant: (key & 0xff) + 1,
         qp: side.qp,
         first: 0x7800,
-        start: Side::address(AT),
-        length: LENGTH.into(),
-        klm: Some((LENGTH, side.key, Side::address(AT))),
+        start: Side::address(at),
+        length: length.into(),
+        klm: Some((length, region, Side::address(at))),
     }
     .post(key)
 }
@@ -255,6 +260,36 @@ fn a_binding_that_is_refused_fails_its_queue_pair() {
     let index = pair.sides[0].post(&malformed);
     pair.settle();
     assert_eq!(pair.sides[0].outcomes(0), [(index, LOCAL_OPERATION)]);
+}
+
+/// Devices do not look at the region when they bind (evidence E150).
+#[test]
+fn a_window_beyond_its_region_or_rights_is_bound_and_grants_nothing_there() {
+    const END: u64 = REGION as u64;
+    let read_only = |side: &mut Side| {
+        side.another_key(|key| {
+            key.set(mkc::LW.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY), false)
+        })
+    };
+    // What the window is over, and the bytes of a WRITE from its start that are granted.
+    for (is_read_only, at, granted) in [(false, END - 64, 64), (true, AT, 0)] {
+        let mut pair = Pair::new(Setup::default());
+        let peer = &mut pair.sides[1];
+        let free = window(peer);
+        let region = if is_read_only { read_only(peer) } else { peer.key };
+        let post = bind_to(peer, free, region, (at, 128));
+        let index = peer.post(&post);
+        pair.settle();
+        assert_eq!(pair.sides[1].outcomes(0), [(index, 0)], "the binding");
+        if granted > 0 {
+            let index = pair.sides[0].write_to(at, granted, free + 1);
+            pair.settle();
+            assert_eq!(pair.sides[0].outcomes(0), [(index, 0)]);
+        }
+        let index = pair.sides[0].write_to(at, granted + 1, free + 1);
+        pair.settle();
+        assert_eq!(pair.sides[0].outcomes(0), [(index, REMOTE_ACCESS)]);
+    }
 }
 
 #[test]
