@@ -177,6 +177,9 @@ pub struct Identity {
     pub timeouts: Timeouts,
     /// Whether user contexts get sets of queue counters.
     pub counter_sets: CounterSets,
+    /// A seed, if send WQEs that change behind their doorbell are executed in either version: as they
+    /// were, or as they are when their turn comes. `None` for the latter alone.
+    pub prefetch: Option<u64>,
 }
 
 impl Identity {

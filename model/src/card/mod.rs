@@ -52,6 +52,9 @@ pub struct Card {
     pub clock: Clock,
     /// Randomness.
     pub random: Random,
+    /// Draws the versions of WQEs that have changed behind their doorbell, if they are not all executed
+    /// as they are when their turn comes.
+    pub(crate) prefetch: Option<Random>,
     /// The transport's state of the port.
     pub port: Port,
     /// Traffic counters of the port.
@@ -99,6 +102,7 @@ impl Card {
     /// [`Card::reset`] changes that.
     pub fn new(identity: Identity, memory: Arc<dyn Memory>, clock: Clock) -> Self {
         let random = Random::seeded(identity.seed);
+        let prefetch = identity.prefetch.map(Random::seeded);
         let port_state = identity.port;
         Self {
             function: Function::running(),
@@ -109,6 +113,7 @@ impl Card {
             memic: Memic::default(),
             clock,
             random,
+            prefetch,
             port: Port::default(),
             traffic: Traffic::default(),
             congestion: CongestionCounts::default(),

@@ -133,6 +133,7 @@ pub fn identity(link: Link) -> Identity {
         log_mtu: None,
         timeouts: Timeouts::default(),
         counter_sets: CounterSets::Allowed,
+        prefetch: None,
     }
 }
 

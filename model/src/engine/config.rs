@@ -40,6 +40,7 @@ pub fn identities(devices: usize, link: Link, seed: u64) -> Vec<Identity> {
                 log_mtu: None,
                 timeouts: Timeouts::default(),
                 counter_sets: CounterSets::default(),
+                prefetch: None,
             }
         })
         .collect()

@@ -52,6 +52,9 @@ pub struct SendQueue {
     pub enabled: u16,
     /// The WQE that came with the last doorbell. It is executed if it is the next one.
     pub copied: Option<Box<CopiedWqe>>,
+    /// Blocks as they were when their doorbell came, with their counters, oldest first. Only in the mode
+    /// that executes changed WQEs in either version.
+    pub prefetched: VecDeque<(u16, [u8; 64])>,
     /// Whether the program itself moved the queue pair to Error, and no WQE was flushed since.
     pub told_to_flush: bool,
 }

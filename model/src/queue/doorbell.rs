@@ -248,8 +248,9 @@ impl Card {
             self.complaints.overfull_queues += 1;
             return None;
         }
-        qp.sq.producer = producer;
+        let before = std::mem::replace(&mut qp.sq.producer, producer);
         self.compare_record(number);
+        self.prefetch(number, before);
         Some(number)
     }
 }

@@ -20,6 +20,7 @@ mod event;
 mod indirect;
 mod local;
 mod moderate;
+mod prefetch;
 mod receive;
 mod record;
 mod send;

@@ -34,7 +34,8 @@ impl Card {
             self.complaints.overfull_queues += 1;
             return false;
         }
-        qp.sq.producer = record;
+        let before = std::mem::replace(&mut qp.sq.producer, record);
+        self.prefetch(number, before);
         true
     }
 

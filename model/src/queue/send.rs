@@ -2,10 +2,11 @@
 
 use mlx5_sys::ifc::qpc;
 
+use super::prefetch::early_version;
 use super::{Denied, Fetch, Protection, SendWqe, Syndrome};
 use crate::card::{Card, Feature, Tapping};
 use crate::memory::{Fault, Memory};
-use crate::object::{CopiedWqe, Qp, SendQueue, State};
+use crate::object::{Qp, SendQueue, State};
 use crate::trace::Observed;
 use crate::work::decode::{self, Control, opcode};
 
@@ -40,8 +41,11 @@ impl Card {
 
         // A copy of another WQE came too late or too early, and is forgotten.
         let copied = qp.sq.copied.take().filter(|copied| copied.index == index);
+        let random = self.prefetch.as_mut();
+        let early = random.and_then(|random| early_version(qp, index, &*self.memory, random));
+        let copy = copied.as_ref().map(|copied| &copied.block[..]).or(early.as_deref());
         let mut first = [0; 16];
-        if let Err(fault) = read(copied.as_deref(), qp, &*self.memory, start, &mut first) {
+        if let Err(fault) = read(copy, qp, &*self.memory, start, &mut first) {
             tracing::error!(qp = qp.number, %fault, "the send queue is not there");
             self.complaints.unmapped_queues += 1;
             qp.sq.pass(1);
@@ -78,7 +82,7 @@ impl Card {
             self.complaints.misplaced_wqes += 1;
         }
         let mut bytes = vec![0; usize::from(control.ds) * 16];
-        if let Err(fault) = read(copied.as_deref(), qp, &*self.memory, start, &mut bytes) {
+        if let Err(fault) = read(copy, qp, &*self.memory, start, &mut bytes) {
             tracing::error!(qp = qp.number, %fault, "the send queue is not there");
             self.complaints.unmapped_queues += 1;
             return malformed(control.opcode, UNREADABLE);
@@ -104,15 +108,15 @@ impl Card {
     }
 }
 
-/// Reads the first bytes of a WQE from its copy, or from where it is in the ring.
-fn read(
-    copied: Option<&CopiedWqe>,
+/// Reads the first bytes of a WQE from a copy of it, or from where it is in the ring.
+pub(super) fn read(
+    copy: Option<&[u8]>,
     qp: &Qp,
     memory: &dyn Memory,
     start: usize,
     to: &mut [u8],
 ) -> Result<(), Fault> {
-    if let Some(bytes) = copied.and_then(|copied| copied.block.get(..to.len())) {
+    if let Some(bytes) = copy.and_then(|copy| copy.get(..to.len())) {
         to.copy_from_slice(bytes);
         return Ok(());
     }

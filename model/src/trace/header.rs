@@ -107,7 +107,12 @@ impl Header {
             let is_pci = u8::from(card.bus == Bus::Pci) << 1;
             let no_sets = u8::from(card.counter_sets == CounterSets::Refused) << 7;
             put.u8(no_sets | profile | is_pci | u8::from(card.user_contexts));
-            put.u8(card.port as u8).u8(card.log_mtu.unwrap_or(0) as u8).u8(card.timeouts.code());
+            let prefetch = u8::from(card.prefetch.is_some()) << 7;
+            put.u8(card.port as u8 | prefetch).u8(card.log_mtu.unwrap_or(0) as u8);
+            put.u8(card.timeouts.code());
+            if let Some(seed) = card.prefetch {
+                put.u64(seed);
+            }
         }
         let mut bytes = MAGIC.to_vec();
         Put(&mut bytes)
@@ -181,13 +186,16 @@ impl Header {
             };
             let user_contexts = flags & 1 == 1;
             let bus = if flags & 2 == 0 { Bus::Process } else { Bus::Pci };
-            let port = *PortState::ALL.get(usize::from(take.u8()?))?;
+            let port = take.u8()?;
+            let prefetches = port >> 7 == 1;
+            let port = *PortState::ALL.get(usize::from(port & 0x7f))?;
             let log_mtu = match take.u8()? {
                 0 => None,
                 log_mtu @ 8..=12 => Some(log_mtu.into()),
                 _ => return None,
             };
             let timeouts = take.u8().and_then(Timeouts::from_code)?;
+            let prefetch = if prefetches { Some(take.u64()?) } else { None };
             cards.push(Identity {
                 node_guid,
                 link,
@@ -204,6 +212,7 @@ impl Header {
                 log_mtu,
                 timeouts,
                 counter_sets,
+                prefetch,
             });
         }
         let header = Header { build, detail, process, program, began, monotonic, cards };

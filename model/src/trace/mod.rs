@@ -41,9 +41,9 @@ pub const VERSION: u32 = 7;
 /// The oldest version that is read as well. Its streams lack [`Call::Reset`]: their devices run
 /// from the start. Those before version 4 lack the packets of management agents. Those before
 /// version 5 are all of the model. Those before version 6 lack the senders of raw packets that come
-/// back. Those before version 7 lack [`Call::WqeFaults`], [`Call::CounterSets`] and the mistakes after
-/// [`Mistake::UnmappedQueue`], have a floor of transport timeouts and no measured law, and their user
-/// contexts get sets of queue counters.
+/// back. Those before version 7 lack [`Call::WqeFaults`], [`Call::CounterSets`], the mistakes after
+/// [`Mistake::UnmappedQueue`] and the seed of WQEs that change behind their doorbell. They have a floor
+/// of transport timeouts and no measured law, and their user contexts get sets of queue counters.
 const OLDEST: u32 = 2;
 
 /// The identity of the source that the model was built from: words by which a library's file is

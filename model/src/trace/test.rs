@@ -379,18 +379,18 @@ fn records_are_read_as_they_were_written() {
 fn the_header_is_read_as_it_was_written() {
     let mut cards = vec![identity(Link::Roce); 3];
     cards[1].counter_sets = CounterSets::Refused;
+    cards[1].prefetch = Some(7);
     cards[2].profile = Profile::ConnectX7;
-    let header = Header::of_this_process(cards, Detail::Story);
+    let header = Header::of_this_process(cards.clone(), Detail::Story);
     let bytes = header.bytes();
     let reader = Reader::new(&bytes[..]).unwrap();
     let read = reader.header();
     assert_eq!((&read.build, &read.program), (&header.build, &header.program));
     assert_eq!((read.process, read.began), (header.process, header.began));
     assert_eq!((read.monotonic, read.detail), (header.monotonic, Detail::Story));
-    assert_eq!(read.cards.len(), 3);
-    assert_eq!(read.cards[1].gids, identity(Link::Roce).gids);
-    let settings = |card: &Identity| (card.profile, card.counter_sets, card.user_contexts);
-    assert!(read.cards.iter().map(settings).eq(header.cards.iter().map(settings)));
+    // Prefixes of numbers are no part of it.
+    cards.iter_mut().for_each(|card| card.qpn_prefixes.clear());
+    assert_eq!(read.cards, cards);
     assert!(!reader.is_foreign());
 }
 

@@ -134,6 +134,8 @@ pub(super) struct Config {
     pub log_mtu: Option<u32>,
     /// The law of transport timers.
     pub timeouts: Timeouts,
+    /// The seed with which WQEs that have changed are executed in either version.
+    pub prefetch: Option<u64>,
     /// Rules for faults of devices and frames.
     pub faults: Faults,
     /// Whether device nodes can be opened.
@@ -159,6 +161,7 @@ const VARIABLES: &[&str] = &[
     "MLX5_MODEL_NODE",
     "MLX5_MODEL_OBSERVE",
     "MLX5_MODEL_PORT",
+    "MLX5_MODEL_PREFETCH",
     "MLX5_MODEL_PRIVILEGE",
     "MLX5_MODEL_PROFILE",
     "MLX5_MODEL_TIME",
@@ -201,6 +204,7 @@ impl Config {
             port: self.port,
             log_mtu: self.log_mtu,
             timeouts: self.timeouts,
+            prefetch: self.prefetch,
             ..identity
         }
     }
@@ -235,6 +239,7 @@ impl Config {
         }
         let devices = number(get, "MLX5_MODEL_DEVICES", 1, DEVICES)?;
         let timeouts = timeouts(get)?;
+        let prefetch = prefetch(get)?;
         let network = network(get, link, devices)?;
         let (devices, link) = match &network {
             Network::Machine => (devices.unwrap_or(1), link.unwrap_or(Link::InfiniBand)),
@@ -305,6 +310,7 @@ impl Config {
             port,
             log_mtu,
             timeouts,
+            prefetch,
             faults,
             node: node.unwrap_or(Node::Open),
             pages: pages.unwrap_or(Pages::All),
@@ -391,6 +397,14 @@ fn timeouts(get: &dyn Fn(&str) -> Result<Option<String>, String>) -> Result<Time
              specification:CODE with the code of the shortest timeout, 0 to 31"
         )
     })
+}
+
+/// Reads the seed of the versions of WQEs that have changed.
+fn prefetch(get: &dyn Fn(&str) -> Result<Option<String>, String>) -> Result<Option<u64>, String> {
+    const NAME: &str = "MLX5_MODEL_PREFETCH";
+    let Some(text) = get(NAME)? else { return Ok(None) };
+    let seed = text.parse().map(Some);
+    seed.map_err(|_| format!("{NAME} is {text:?}, not a seed: a number from 0 to {}", u64::MAX))
 }
 
 /// Reads the rules for faults: a value with a slash is the path of a file.

@@ -13,6 +13,7 @@
 //! - [`measured`]: waits and their counters, as they were measured on devices.
 //! - [`boundary`]: what QUERY_QP shows of requests that have landed.
 //! - [`duplicates`]: PSNs that were executed already.
+//! - [`changed`]: WQEs that change behind their doorbell.
 //! - [`destroyed`]: requests to keys and queue pairs that are gone.
 //! - [`faults`]: faults of devices by rule.
 //! - [`unreliable`] and [`datagram`]: services without retransmission.
@@ -31,6 +32,7 @@
 
 mod boundary;
 pub(crate) mod captures;
+mod changed;
 mod congestion;
 mod counters;
 mod datagram;

@@ -94,6 +94,16 @@ fn the_law_of_timeouts_has_a_name() {
 }
 
 #[test]
+fn a_seed_lets_changed_wqes_be_executed_in_either_version() {
+    let prefetch = |pairs| {
+        let identity = crate::command::test::identity(Link::InfiniBand);
+        read(pairs).unwrap().applied_to(identity).prefetch
+    };
+    assert_eq!(prefetch(&[]), None);
+    assert_eq!(prefetch(&[("MLX5_MODEL_PREFETCH", "18446744073709551615")]), Some(u64::MAX));
+}
+
+#[test]
 fn an_ethernet_port_waits_for_no_subnet_manager() {
     let port = |state| read(&[("MLX5_MODEL_LINK", "roce"), ("MLX5_MODEL_PORT", state)]);
     assert_eq!(port("disabled").unwrap().port, PortState::Disabled);
@@ -138,6 +148,8 @@ fn a_value_that_is_not_known_is_refused_by_name() {
         ("MLX5_MODEL_TIMEOUTS", "specification:32"),
         ("MLX5_MODEL_TIMEOUTS", "specification:-1"),
         ("MLX5_MODEL_TIMEOUTS", "12"),
+        ("MLX5_MODEL_PREFETCH", ""),
+        ("MLX5_MODEL_PREFETCH", "-1"),
         ("MLX5_MODEL_FAULTS", "los"),
         ("MLX5_MODEL_FAULTS", "/no/such/file"),
         ("MLX5_MODEL_NODE", "gone"),
