@@ -55,6 +55,17 @@ pub enum Failure {
     Flush,
 }
 
+/// Work that a device does not do on its fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detour {
+    /// A responder makes the NAK of a gap.
+    Nak,
+    /// A requester goes back after such a NAK.
+    Repetition,
+    /// An unreliable connection takes a packet behind a gap.
+    Jump,
+}
+
 /// The part of a queue pair that sends a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
@@ -125,6 +136,11 @@ impl Pace {
     /// Bytes of memory are read, and what follows waits for them.
     pub fn wait_for(&self, bytes: usize) {
         self.with(|timeline| timeline.wait_for(bytes));
+    }
+
+    /// Work off the fast path is done, and what follows waits for it.
+    pub fn detour(&self, detour: Detour) {
+        self.with(|timeline| timeline.detour(detour));
     }
 
     /// Bytes are written to memory.

@@ -17,6 +17,9 @@ const NONE: Parameters = Parameters {
     protection: 0,
     first_flush: 0,
     flush: 0,
+    nak: 0,
+    repetition: 0,
+    jump: 0,
 };
 
 fn pace(parameters: Parameters) -> (Pace, Clock) {

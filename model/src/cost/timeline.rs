@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Failure, Parameters, Side, Store};
+use super::{Detour, Failure, Parameters, Side, Store};
 use crate::clock::TimeSource;
 
 /// Picoseconds of a nanosecond.
@@ -214,10 +214,22 @@ impl Timeline {
     }
 
     pub(super) fn wait_for(&self, bytes: usize) {
-        let there = self.fetch(self.now.get(), bytes as u64);
+        self.wait_until(self.fetch(self.now.get(), bytes as u64));
+    }
+
+    pub(super) fn detour(&self, detour: Detour) {
+        let cost = match detour {
+            Detour::Nak => self.costs.nak,
+            Detour::Repetition => self.costs.repetition,
+            Detour::Jump => self.costs.jump,
+        };
+        self.wait_until(self.now.get() + cost);
+    }
+
+    fn wait_until(&self, time: u64) {
         // The answer waits, too, which is sent in a later turn.
-        self.event.set(there);
-        self.now.set(there);
+        self.event.set(time);
+        self.now.set(time);
     }
 
     pub(super) fn wrote(&self, bytes: usize) {

@@ -6,6 +6,7 @@ use super::super::{Parameters, Psn};
 use super::rendezvous::Fetched;
 use super::requester::{Kind, Requester};
 use crate::card::Card;
+use crate::cost::Detour;
 use crate::queue::{Protection, Syndrome};
 use crate::wire::{Acknowledge, Aeth, Header, NakCode, Opcode};
 
@@ -58,7 +59,9 @@ impl Requester {
         match syndrome {
             Some(Acknowledge::Rnr(timer)) => self.not_ready(card, own, timer, now),
             Some(Acknowledge::Nak(NakCode::Sequence)) => {
-                self.retry_once()?;
+                if self.retry_once()? {
+                    card.port.pace.detour(Detour::Repetition);
+                }
                 card.count(own.number, counter::PACKET_SEQ_ERR);
                 Ok(())
             }

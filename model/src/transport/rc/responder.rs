@@ -11,6 +11,7 @@ use super::super::{Completion, Outcome, Parameters, Psn};
 use super::delayed::Delayed;
 use super::reply::{Original, Reply};
 use crate::card::Card;
+use crate::cost::Detour;
 use crate::queue::{
     Access, Denied, Domain, HEADER, Opcode as Received, QpEvent, ReceiveWqe, Rendezvous, Syndrome,
     TagEvent, Tagged, Taken,
@@ -165,6 +166,7 @@ impl Responder {
                 card.count(own.number, counter::OUT_OF_SEQUENCE);
                 if !self.told {
                     self.told = true;
+                    card.port.pace.detour(Detour::Nak);
                     self.nak(self.expected, Acknowledge::Nak(NakCode::Sequence));
                 }
                 Ok(())

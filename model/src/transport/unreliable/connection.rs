@@ -9,6 +9,7 @@ use super::super::receive::{
 use super::super::{Parameters, Psn};
 use super::Failure;
 use crate::card::Card;
+use crate::cost::Detour;
 use crate::queue::{Opcode as Received, ReceiveWqe, Taken};
 use crate::wire::Header;
 
@@ -71,6 +72,9 @@ impl Receiver {
         if !(opcode.starts() || continues) || !fits(own, header, payload) {
             tracing::debug!(qp = own.number, ?header, "a message is dropped");
             return Ok(());
+        }
+        if psn != self.expected {
+            card.port.pace.detour(Detour::Jump);
         }
         self.expected = psn.plus(1);
         if opcode.is_write() && opcode.starts() {
