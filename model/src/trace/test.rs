@@ -9,7 +9,7 @@ use super::{
     Call, Detail, Header, Mistake, OLDEST, Observed, Queue, ReadError, Reader, Record, Sink, Tap,
     VERSION, Verdict, What,
 };
-use crate::card::{Card, CounterSets, Identity, Link, Profile, Timeouts};
+use crate::card::{Card, CounterSets, Link, Profile, Timeouts};
 use crate::clock::{Clock, Random};
 use crate::command::hca_test as hca;
 use crate::command::test::{BASE, Rig, SIZE, identity};
