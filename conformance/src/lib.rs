@@ -28,6 +28,7 @@ mod bed;
 mod bench;
 mod case;
 mod cases;
+pub mod evidence;
 mod message;
 mod peer;
 pub mod report;

@@ -168,11 +168,18 @@ impl Peer {
 
     /// Checks that its memory has a pattern.
     pub fn check(&mut self, at: u32, length: u32, seed: u8) -> Verdict {
-        match self.ask(Ask::Check { at, length, seed })? {
-            Answer::Differs(None) => Ok(()),
-            Answer::Differs(Some((place, byte))) => Err(failed(format!(
+        match self.differs(at, length, seed)? {
+            None => Ok(()),
+            Some((place, byte)) => Err(failed(format!(
                 "byte {place} of {length} in the peer's memory at {at} is {byte:#x}"
             ))),
+        }
+    }
+
+    /// Returns the first byte of its memory that is not that of a pattern, with its place.
+    pub fn differs(&mut self, at: u32, length: u32, seed: u8) -> Verdict<Option<(u32, u8)>> {
+        match self.ask(Ask::Check { at, length, seed })? {
+            Answer::Differs(differs) => Ok(differs),
             other => Err(unexpected(&other)),
         }
     }

@@ -420,6 +420,11 @@ impl<T: Transport, B: Makes<T>> Side<T, B> {
         Sge::new(self.memory.address() + at as u64, length as u32, self.memory.lkey())
     }
 
+    /// The longest wait for a completion.
+    pub fn patience(&self) -> std::time::Duration {
+        self.terms.patience
+    }
+
     pub fn word(&self, at: usize) -> Word {
         Word::new(self.memory.address() + at as u64, self.memory.lkey())
     }

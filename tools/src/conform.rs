@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use mlx5::connect::{ConnectError, Connection, Listener};
+use mlx5_conformance::evidence::BUDGET;
 use mlx5_conformance::report::{Environment, Front, Report, Result as Ended};
 use mlx5_conformance::{Agent, Case, Other, PATIENCE, Place, Run, Spoiled, Terms, all, serve};
 use serde::Serialize;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use crate::bed::is_model;
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};
-use crate::output::{Output, say};
+use crate::output::{Output, counted, say};
 
 /// The TCP port of the passive side.
 const PORT: u16 = 18517;
@@ -66,6 +67,13 @@ pub struct Arguments {
     /// Also write the report to a file, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Instead of running the cases, ask the device what the project's ledger of evidence asks, and write
+    /// the answers to a file that can be published: no names of hosts, no addresses, no GUIDs
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "list", "report"])]
+    evidence: Option<PathBuf>,
+    /// Seconds that the questions may take together
+    #[arg(long, requires = "evidence", default_value_t = BUDGET.as_secs())]
+    seconds: u64,
 }
 
 const EXAMPLES: &str = "\
@@ -74,7 +82,8 @@ Examples:
   mlx5 conform --device mlx5_0 --peer-port 2    # two ports of a device
   mlx5 conform --only error.                    # the errors alone
   mlx5 conform --listen                         # the passive side, on another host
-  mlx5 conform HOST --report device.json";
+  mlx5 conform HOST --report device.json
+  mlx5 conform --evidence device.toml           # for the ledger of evidence: docs/card.md";
 
 /// The cases, as `--list` shows them.
 #[derive(Debug, Serialize)]
@@ -97,6 +106,22 @@ impl fmt::Display for List {
     }
 }
 
+/// What came of the questions.
+#[derive(Debug, Serialize)]
+struct Asked {
+    file: String,
+    answers: usize,
+    unanswered: usize,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answers = counted(self.answers as u64, "answer");
+        let unanswered = counted(self.unanswered as u64, "question");
+        write!(f, "{answers} in {}; {unanswered} without an answer", self.file)
+    }
+}
+
 impl Arguments {
     /// Runs the suite, or serves those who run it.
     pub(crate) fn run(&self, machine: &Machine, output: &Output) -> Result {
@@ -116,15 +141,15 @@ impl Arguments {
             drop(context);
             return self.listen(address, place, environment);
         }
+        if let Some(file) = &self.evidence {
+            return self.ask(place, file, output);
+        }
         let report = self.active(place)?;
         if let Some(file) = &self.report {
             let mut text = serde_json::to_string_pretty(&report)
                 .map_err(|error| Error::Told(format!("the report has no JSON: {error}")))?;
             text.push('\n');
-            fs::write(file, text).map_err(|error| Error::File {
-                what: format!("cannot write {}", file.display()),
-                error,
-            })?;
+            write(file, &text)?;
         }
         let good = report.is_good();
         output.report("conform", &report)?;
@@ -132,6 +157,41 @@ impl Arguments {
     }
 
     fn active(&self, place: Place) -> Result<Report> {
+        self.chosen(place)?
+            .run(|row| {
+                // Long before the report, where machines are slow.
+                if let (Ended::Failed, Some(reason)) = (row.result, &row.reason) {
+                    say!("{} failed: {reason}", row.case);
+                }
+            })
+            .map_err(Error::Told)
+    }
+
+    /// Asks the device, and writes the answers.
+    fn ask(&self, place: Place, file: &Path, output: &Output) -> Result {
+        let evidence = self
+            .chosen(place)?
+            .evidence(Duration::from_secs(self.seconds), |question, why| {
+                if let Some(why) = why {
+                    say!("{question}: {why}");
+                }
+            })
+            .map_err(Error::Told)?;
+        write(file, &evidence.to_string())?;
+        if !evidence.is_of_device() {
+            say!("these are answers of the model, which the ledger does not take");
+        }
+        let asked = Asked {
+            file: file.display().to_string(),
+            answers: evidence.answers.len(),
+            unanswered: evidence.unanswered.len(),
+        };
+        output.report("conform", &asked)?;
+        Ok(if asked.answers > 0 { Outcome::Good } else { Outcome::Bad })
+    }
+
+    /// Reaches the passive side.
+    fn chosen(&self, place: Place) -> Result<Run> {
         let other = match (&self.host, &self.peer_device, self.peer_port) {
             (Some(host), ..) => {
                 let address = format!("{host}:{}", self.tcp_port);
@@ -147,13 +207,7 @@ impl Arguments {
         };
         let mut run = Run::new(place, front(), other);
         run.only.clone_from(&self.only);
-        run.run(|row| {
-            // Long before the report, where machines are slow.
-            if let (Ended::Failed, Some(reason)) = (row.result, &row.reason) {
-                say!("{} failed: {reason}", row.case);
-            }
-        })
-        .map_err(Error::Told)
+        Ok(run)
     }
 
     /// Serves active sides until it is stopped.
@@ -180,6 +234,11 @@ impl Arguments {
             }
         }
     }
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    fs::write(file, text)
+        .map_err(|error| Error::File { what: format!("cannot write {}", file.display()), error })
 }
 
 /// The device side behind libibverbs.

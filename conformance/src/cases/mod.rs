@@ -17,6 +17,7 @@ mod ud;
 mod xrc;
 
 use crate::case::Case;
+pub(crate) use rc::wqe;
 
 /// Returns all cases, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Case> {
