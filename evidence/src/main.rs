@@ -1,29 +1,49 @@
-//! `cargo xtask evidence`: runs the tests that facts name, and writes docs/evidence.md.
+//! `cargo xtask evidence`: runs the tests that facts name, and writes docs/evidence.md. With `--merge`,
+//! takes the answers of a device into the ledger.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::{env, fs};
 
-use mlx5_evidence::{Comparison, Ledger, Outcome, Stance, folder, page, run};
+use mlx5_evidence::{
+    Comparison, Expectations, Judgement, Ledger, Outcome, Seen, Stance, folder, page, run,
+};
 
-const USAGE: &str = "usage: cargo xtask evidence [--write]";
+const USAGE: &str = "usage: cargo xtask evidence [--write | --merge FILE SOURCE]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let writes = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => false,
-        ["--write"] => true,
+    let ended = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => evidence(false),
+        ["--write"] => evidence(true),
+        ["--merge", file, source] => merge(Path::new(file), source),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
         }
     };
-    match evidence(writes) {
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Takes the answers of a device into the ledger, and prints those that contradict a fact.
+fn merge(file: &Path, source: &str) -> Result<(), String> {
+    let expectations = Expectations::read();
+    let path = Seen::merge(&folder(), file, source, &expectations)?;
+    println!("{}: run `cargo xtask evidence --write`", path.display());
+    let seen = Seen::read(&path, &expectations)?;
+    for (answer, expected, judgement) in seen.judged(&expectations) {
+        if judgement == Judgement::Contradicts {
+            let (fact, question) = (&answer.fact, &answer.question);
+            println!("{fact}, {question}: {}, and the fact says {}", answer.seen, expected.values);
+        }
+    }
+    Ok(())
 }
 
 /// Runs the tests. Writes the page, or holds it to what came out.
@@ -40,7 +60,9 @@ fn evidence(writes: bool) -> Result<(), String> {
     if failed > 0 {
         return Err(format!("{failed} tests of facts failed or are missing"));
     }
-    let page = page(&ledger, &comparisons?);
+    let expectations = Expectations::read();
+    let seen = Seen::all(&folder(), &expectations)?;
+    let page = page(&ledger, &comparisons?, &seen, &expectations);
     for stance in Stance::ALL {
         let count = ledger.facts().filter(|fact| fact.stance == stance).count();
         println!("{count:>4} {}", stance.words());

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use crate::comparison::Comparison;
+use crate::expected::{Expectations, Judgement};
 use crate::ledger::{Area, Fact, Ledger, Quality, Stance};
+use crate::seen::{Device, Seen};
 
 const INTRODUCTION: &str = "\
 # Evidence
@@ -21,10 +23,23 @@ one author, a few trials, or a derived value. C is an anecdote.
 - *not compared yet*: nobody has compared.
 ";
 
+const SEEN: &str = "
+## Seen on a device, by others
+
+Owners of devices ran `mlx5 conform --evidence` and published the answers ([how to](card.md#evidence-from-your-device)).
+None of these devices is this project's. An answer that contradicts a fact changes nothing by itself: it is listed first.
+";
+
 /// Returns the page.
-pub fn page(ledger: &Ledger, comparisons: &[Comparison]) -> String {
+pub fn page(
+    ledger: &Ledger,
+    comparisons: &[Comparison],
+    seen: &[Seen],
+    expectations: &Expectations,
+) -> String {
     let mut page = INTRODUCTION.to_owned();
     counts(&mut page, ledger);
+    answers(&mut page, seen, expectations);
     for area in &ledger.areas {
         facts(&mut page, area);
     }
@@ -61,6 +76,42 @@ fn count(page: &mut String, name: &str, counts: &[usize]) {
         let _ = write!(page, " {count} |");
     }
     page.push('\n');
+}
+
+fn answers(page: &mut String, seen: &[Seen], expectations: &Expectations) {
+    page.push_str(SEEN);
+    if seen.is_empty() {
+        page.push_str("\nNobody has sent any yet.\n");
+        return;
+    }
+    page.push_str("\n| fact | question | seen | the fact says | device | | source |\n");
+    page.push_str("|---|---|---|---|---|---|---|\n");
+    for judgement in [Judgement::Contradicts, Judgement::Agrees] {
+        for file in seen {
+            let Device { product, firmware, link, .. } = &file.device;
+            let device = format!("{product}, firmware {firmware}, {link:?}");
+            let source = file.source.as_deref().unwrap_or_default();
+            for (answer, expected, judged) in file.judged(expectations) {
+                if judged != judgement {
+                    continue;
+                }
+                let cells = [
+                    &answer.fact,
+                    &answer.question,
+                    &format!("{} ({})", answer.seen, answer.unit.name()),
+                    &expected.values,
+                    &device,
+                    judgement.words(),
+                    source,
+                ];
+                page.push('|');
+                for text in cells {
+                    let _ = write!(page, " {} |", cell(text));
+                }
+                page.push('\n');
+            }
+        }
+    }
 }
 
 fn facts(page: &mut String, area: &Area) {

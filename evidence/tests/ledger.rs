@@ -3,7 +3,7 @@
 use std::fs;
 
 use mlx5_diag::explain::command;
-use mlx5_evidence::{Ledger, Table, folder};
+use mlx5_evidence::{Expectations, Ledger, Table, folder};
 
 #[test]
 fn the_ledger_keeps_its_rules() {
@@ -41,6 +41,17 @@ fn each_named_test_exists() {
         let file = place.with_extension("rs");
         let found = contains(&file, &needle) || contains(&place, &needle);
         assert!(found, "{test:?}: no `{needle}` in {}", place.display());
+    }
+}
+
+#[test]
+fn questions_to_devices_ask_about_facts_of_the_ledger() {
+    let ledger = Ledger::read(&folder()).unwrap();
+    let expectations = Expectations::read();
+    for expected in expectations.all() {
+        let known = ledger.facts().any(|fact| fact.id == expected.fact);
+        assert!(known, "{}: there is no fact {}", expected.question, expected.fact);
+        assert!(!expected.values.is_empty(), "{}: no expectation", expected.question);
     }
 }
 

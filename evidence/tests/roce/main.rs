@@ -1,5 +1,6 @@
 //! The model on RoCE against facts and tables.
 
+mod answers;
 mod counters;
 mod keys;
 mod profiles;
