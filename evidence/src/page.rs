@@ -175,3 +175,41 @@ fn sentence(before: &str, text: &str) -> String {
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").trim().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_others_are_named_as_such_and_contradictions_come_first() {
+        let expectations = Expectations::read();
+        let answer = |question: &str, fact: &str, value: u64| {
+            format!(
+                "[[answer]]\nquestion = \"{question}\"\nfact = \"{fact}\"\nunit = \"count\"\n\
+                 seen = [{value}]\n"
+            )
+        };
+        let text = format!(
+            "format = 1\nsource = \"somewhere\"\n[device]\nbed = \"device\"\nproduct = \"ConnectX-7\"\n\
+             firmware = \"28.39.1002\"\nlink = \"InfiniBand\"\n[system]\nmlx5 = \"0.1.0\"\n{}{}",
+            answer("doorbell.late", "E005", 16),
+            answer("counter.error", "E047", 2)
+        );
+        let seen = Seen::parse(text.as_bytes(), &expectations).expect("a file");
+        let ledger = Ledger { areas: Vec::new() };
+        let shown = page(&ledger, &[], &[seen], &expectations);
+        let line = |question: &str| {
+            let mut lines = shown.lines().enumerate();
+            lines.find(|(_, line)| line.contains(question)).expect("a line")
+        };
+        let ((first, contradicts), (second, agrees)) =
+            (line("counter.error"), line("doorbell.late"));
+        assert!(first < second, "{shown}");
+        let device = "ConnectX-7, firmware 28.39.1002, InfiniBand";
+        assert!(contradicts.contains("[2] (count) | 1 |") && contradicts.contains(device));
+        assert!(contradicts.ends_with("| **contradicts** | somewhere |"), "{contradicts}");
+        assert!(agrees.ends_with("| agrees | somewhere |"), "{agrees}");
+        let none = page(&ledger, &[], &[], &expectations);
+        assert!(none.contains("Nobody has sent any yet."), "{none}");
+    }
+}

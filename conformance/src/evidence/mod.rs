@@ -110,11 +110,11 @@ impl Interview {
     }
 
     /// Takes the time of a question from what is left, and returns whether that is enough. A fault that
-    /// another question has caused takes no time.
+    /// another question has caused takes no more time.
     pub(crate) fn has_time(&mut self, question: &Question, link: LinkLayer) -> bool {
         let is_caused = |fault: Fault| self.caused.iter().any(|(known, _)| *known == fault);
         let takes = match question.fault().is_some_and(is_caused) {
-            true => Duration::ZERO,
+            true => question.takes_again(),
             false => question.takes(link),
         };
         let left = self.left.checked_sub(takes);

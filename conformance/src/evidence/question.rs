@@ -64,6 +64,8 @@ pub struct Question {
     ask: Ask,
 }
 
+/// A time that is short for a device, and not for a run without time.
+const MOMENT: Duration = Duration::from_millis(1);
 /// The time between two readings of the clock.
 const READINGS: Duration = Duration::from_millis(100);
 /// Regions whose keys are compared.
@@ -96,10 +98,18 @@ impl Question {
     pub fn takes(&self, link: LinkLayer) -> Duration {
         match self.ask {
             Ask::Cqe(fault) | Ask::Counter(fault, ..) => fault.takes(link),
-            // A time can be measured only where there is time.
-            Ask::Time(fault) => fault.takes(link).max(Duration::from_millis(1)),
+            Ask::Time(fault) => fault.takes(link).max(self.takes_again()),
             Ask::ClockRate => READINGS,
             Ask::Doorbell(_) | Ask::Capability(_) | Ask::Other(_) => Duration::ZERO,
+        }
+    }
+
+    /// Returns the time that it takes where its fault was caused already. A time is asked for only where
+    /// there is time.
+    pub(super) fn takes_again(&self) -> Duration {
+        match self.ask {
+            Ask::Time(_) => MOMENT,
+            _ => Duration::ZERO,
         }
     }
 

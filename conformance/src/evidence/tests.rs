@@ -82,6 +82,21 @@ fn a_fault_takes_time_for_its_first_question_alone() {
 }
 
 #[test]
+fn without_time_no_time_is_asked_for() {
+    let link = LinkLayer::Ethernet;
+    let mut interview = Interview::new(Duration::ZERO);
+    // This fault takes no noticeable time, and another question has caused it.
+    let about = |name: &str| questions().find(|question| question.name == name);
+    let code = about("cqe.no-receive").expect("a question");
+    assert!(interview.has_time(code, link));
+    interview.caused.push((code.fault().expect("a fault"), Vec::new()));
+    assert!(interview.has_time(code, link));
+    for question in questions().filter(|question| question.name.starts_with("time.")) {
+        assert!(!interview.has_time(question, link), "{}", question.name);
+    }
+}
+
+#[test]
 fn all_questions_together_fit_into_the_time_that_they_get() {
     for link in [LinkLayer::Ethernet, LinkLayer::InfiniBand] {
         let mut interview = Interview::new(BUDGET);
