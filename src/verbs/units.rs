@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use mlx5_diag::explain::causes::Fabric;
+use mlx5_diag::explain::timeout::dead_peer_after;
+
 use super::LinkLayer;
 use crate::error::{Error, Result};
 
@@ -140,27 +143,12 @@ impl AckTimeout {
     ///
     /// Single runs differ by up to 5 %, and with `retry_cnt` 0 or 1 by half.
     pub const fn dead_peer_after(self, retry_cnt: u8, link: LinkLayer) -> Option<Duration> {
-        if self.0 == 0 {
-            return None;
-        }
-        let code = if self.0 < 16 { 16 } else { self.0 };
-        let interval = 2 * (4096u64 << code);
-        let nanoseconds = match (link, retry_cnt) {
-            (LinkLayer::InfiniBand | LinkLayer::Unspecified, retries) => {
-                (retries as u64 + 1) * interval
-            }
-            // Five repetitions at growing distances, and three intervals.
-            (LinkLayer::Ethernet, 0) => 4 * interval - less(code),
-            (LinkLayer::Ethernet, retries) => retries as u64 * interval - less(code),
+        let fabric = match link {
+            LinkLayer::InfiniBand | LinkLayer::Unspecified => Fabric::InfiniBand,
+            LinkLayer::Ethernet => Fabric::Roce,
         };
-        Some(Duration::from_nanos(nanoseconds))
+        dead_peer_after(self.0, retry_cnt, fabric)
     }
-}
-
-/// Returns the nanoseconds by which the repetitions at growing distances of RoCE, which count as one
-/// retry, are shorter than an interval.
-const fn less(code: u8) -> u64 {
-    if code == 16 { 96_469_000 } else { 364_904_000 }
 }
 
 impl Default for AckTimeout {

@@ -196,6 +196,31 @@ mod tests {
     }
 
     #[test]
+    fn a_context_says_when_its_queue_pair_notices_a_dead_peer() {
+        use mlx5_sys::ifc::{ads, opcode, qpc, rtr2rts_qp_in};
+        let timeout = ads::ACK_TIMEOUT.within(qpc::PRIMARY_ADDRESS_PATH);
+        let notes = |kind: BytesKind, bytes: &[u8]| {
+            kind.records(bytes, Addressing::Connected).unwrap().remove(0).notes
+        };
+        let mut context = [0; qpc::SIZE];
+        qpc::RETRY_COUNT.set(&mut context, 7);
+        qpc::CUR_RETRY_COUNT.set(&mut context, 3);
+        let kind = || "qpc".parse::<BytesKind>().unwrap();
+        assert_eq!(notes(kind(), &context), [""; 0], "without a time-out");
+        timeout.set(&mut context, 17);
+        let [note] = &notes(kind(), &context)[..] else { panic!("one note") };
+        assert!(note.contains("retry_cnt 7") && note.contains("7.15 s on RoCE"), "{note}");
+        // Half of a context has no address path.
+        assert_eq!(notes(kind(), &context[..16]), [""; 0]);
+        let mut command = [0; rtr2rts_qp_in::SIZE];
+        rtr2rts_qp_in::OPCODE.set(&mut command, opcode::RTR2RTS_QP.into());
+        timeout.within(rtr2rts_qp_in::QPC).set(&mut command, 14);
+        qpc::RETRY_COUNT.within(rtr2rts_qp_in::QPC).set(&mut command, 7);
+        let [note] = &notes(BytesKind::Command, &command)[..] else { panic!("one note") };
+        assert!(note.contains("4.29 s on InfiniBand"), "{note}");
+    }
+
+    #[test]
     fn what_is_too_short_is_said() {
         let records = |kind: BytesKind, bytes: &[u8]| kind.records(bytes, Addressing::Connected);
         let short = records(BytesKind::Cqe, &[0; 63]).unwrap_err();

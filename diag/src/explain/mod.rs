@@ -9,6 +9,7 @@
 //! | [`health`] | syndromes of the health buffer | Linux |
 //! | [`event`] | lines of Linux's driver about power, modules, links and resets | Linux |
 //! | [`call`] | calls of libibverbs that failed | manual pages, public threads |
+//! | [`timeout`] | none: when a peer that does not answer is noticed | public measurements of devices |
 //!
 //! Few vendor codes are documented. Each entry says how much is known of it ([`Knowledge`]) and
 //! names a public source. For codes that are not here, no public source was found.
@@ -30,6 +31,7 @@ pub mod event;
 pub mod health;
 pub mod status;
 mod syndrome;
+pub mod timeout;
 pub mod vendor;
 
 pub use code::ExplainedCode;

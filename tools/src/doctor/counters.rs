@@ -27,11 +27,15 @@ const TRANSPORT: [Family; 4] = [
     Family {
         cure: LOSS,
         counters: &[
+            // It moves after 4 ms, and a time-out after half a second or more (evidence F056, E077).
+            (
+                "roce_adp_retrans",
+                "adaptive repetitions, the first sign of a loss: most that heal show here alone",
+            ),
             ("out_of_sequence", "packets out of sequence"),
             ("packet_seq_err", "NAKs for packets out of sequence"),
-            ("local_ack_timeout_err", "ACKs that did not come in time"),
+            ("local_ack_timeout_err", "ACKs that did not come in time, half a second or more"),
             ("implied_nak_seq_err", "ACKs beyond a lost response"),
-            ("roce_adp_retrans", "adaptive repetitions: most losses that heal show here alone"),
             ("roce_slow_restart", "slow restarts after a loss"),
         ],
     },
@@ -46,7 +50,11 @@ const TRANSPORT: [Family; 4] = [
         cure: RIGHTS,
         counters: &[
             ("req_remote_access_errors", "refusals by the peer for its key or rights"),
-            ("resp_remote_access_errors", "requests refused for a key or rights"),
+            // It did not move in 110 refusals of ConnectX-5 and ConnectX-6 (evidence E061).
+            (
+                "resp_remote_access_errors",
+                "requests refused for a key or rights; most devices count them at the requester alone",
+            ),
             ("req_remote_invalid_request", "requests that the peer calls invalid"),
             ("resp_local_length_error", "messages longer than their receive"),
         ],
@@ -100,7 +108,16 @@ const INTERFACE: [Family; 6] = [
 
 pub fn look(situation: &Situation) -> Vec<Check> {
     let ports = situation.ports().into_iter();
-    ports.flat_map(|port| [transport(situation, port), interface(situation, port)]).collect()
+    ports
+        .flat_map(|port| {
+            [
+                Some(transport(situation, port)),
+                notifications(situation, port),
+                Some(interface(situation, port)),
+            ]
+        })
+        .flatten()
+        .collect()
 }
 
 /// Judges the counters of a list, of which `read` returns the values.
@@ -130,11 +147,45 @@ fn transport(situation: &Situation, port: u8) -> Check {
         Group::Ports,
         format!("port {port} transport"),
         format!("/sys/class/infiniband/*/ports/{port}/hw_counters"),
-        "retransmission hides losses from programs; only their latency and these counters tell",
+        "retransmission hides losses from programs; only their latency and these counters tell. A device \
+         that refuses a request counts nothing: look at the requester's. Queue pairs made by command \
+         (DevX) count in none of them",
     );
-    judge(question, &TRANSPORT, |name| {
-        let text = situation.port_file(port, &format!("hw_counters/{name}"))?;
-        u64::try_from(number(&text)?).ok()
+    judge(question, &TRANSPORT, |name| count(situation, port, name))
+}
+
+/// Returns a counter of the transport.
+fn count(situation: &Situation, port: u8, name: &str) -> Option<u64> {
+    let text = situation.port_file(port, &format!("hw_counters/{name}"))?;
+    u64::try_from(number(&text)?).ok()
+}
+
+/// Tells notifications of congestion from those that a sender counts for its own repetitions: a
+/// ConnectX-6 adds one for each, but for the last time-out of a request that it gives up (evidence E056,
+/// E070).
+fn notifications(situation: &Situation, port: u8) -> Option<Check> {
+    let count = |name| count(situation, port, name);
+    let handled = count("rp_cnp_handled").filter(|handled| *handled > 0)?;
+    let question = Question::new(
+        Group::Ports,
+        format!("port {port} congestion"),
+        format!("/sys/class/infiniband/*/ports/{port}/hw_counters"),
+        "a peer that does not answer raises rp_cnp_handled as congestion does; the peer's np_cnp_sent \
+         tells how many notifications it has sent",
+    );
+    let of = |name| count(name).unwrap_or(0);
+    let (adaptive, regular) = (of("roce_adp_retrans"), of("local_ack_timeout_err"));
+    let repetitions =
+        (adaptive + regular).saturating_sub(of("req_transport_retries_exceeded")).min(handled);
+    let own = format!(
+        "rp_cnp_handled {handled}: {repetitions} for repetitions of this port (roce_adp_retrans \
+         {adaptive}, local_ack_timeout_err {regular})"
+    );
+    Some(match handled - repetitions {
+        0 => question
+            .good(format!("{own}, so no congestion; peers did not answer, or packets were lost")),
+        congestion => question
+            .good(format!("{own}, and {congestion} for congestion, at which senders slow down")),
     })
 }
 
@@ -190,9 +241,12 @@ mod tests {
         assert_eq!(wrong.verdict, Verdict::Warning);
         assert_eq!(wrong.found, "rnr_nak_retry_err 7 (RNR NAKs: the peer had no receive)");
         assert!(wrong.cure.unwrap().contains("too few receives"));
-        // Losses that heal show there alone (evidence E069).
+        // Losses that heal show there alone, and first (evidence E069, F056).
         let healed = only("roce_adp_retrans", 9);
         assert_eq!(healed.verdict, Verdict::Warning);
         assert!(healed.found.contains("roce_adp_retrans 9"), "{}", healed.found);
+        let both = judge(question(), &TRANSPORT, |_| Some(1));
+        let place = |name| both.found.find(name).expect("a counter");
+        assert!(place("roce_adp_retrans") < place("local_ack_timeout_err"), "{}", both.found);
     }
 }

@@ -1,6 +1,6 @@
 //! Ports: link state and why a link is down, MTU, partitions, and errors.
 
-use mlx5::verbs::Mtu;
+use mlx5::verbs::{AckTimeout, LinkLayer, Mtu};
 
 use super::check::{Check, Group, Question};
 use super::situation::Situation;
@@ -26,8 +26,44 @@ pub fn look(situation: &Situation) -> Vec<Check> {
         checks.push(errors(situation, port));
         checks.extend(super::gid::look(situation, port));
         checks.extend(super::fabric::look(situation, port));
+        checks.push(dead_peer(situation, port));
     }
     checks
+}
+
+/// Says when a queue pair of the port reports a peer that does not answer.
+fn dead_peer(situation: &Situation, port: u8) -> Check {
+    let question = Question::new(
+        Group::Ports,
+        format!("port {port} dead peer"),
+        "the port's link layer; times that were measured on devices with the settings that they are \
+         delivered with",
+        "a request to a peer that does not answer fails only then. timeout and retry_cnt of the queue \
+         pair decide, and a device waits 537 ms at least for each answer",
+    );
+    let link = match situation.is_ethernet(port) {
+        true => LinkLayer::Ethernet,
+        false => LinkLayer::InfiniBand,
+    };
+    let after = |code, retries| {
+        let time = AckTimeout::from_code(code).ok()?.dead_peer_after(retries, link)?;
+        Some(format!("{:.2} s", time.as_secs_f64()))
+    };
+    let after = |code, retries| after(code, retries).unwrap_or_else(|| "no time".to_owned());
+    let found = format!(
+        "noticed after {} with timeout 14 and retry_cnt 7; {} with retry_cnt 0, {} with timeout 17, {} \
+         with timeout 20",
+        after(14, 7),
+        after(14, 0),
+        after(17, 7),
+        after(20, 7)
+    );
+    question.good(match link {
+        LinkLayer::Ethernet => {
+            format!("{found}; before that, adaptive retransmission repeats (roce_adp_retrans)")
+        }
+        _ => found,
+    })
 }
 
 fn missing(situation: &Situation, port: u8) -> Check {

@@ -246,6 +246,55 @@ fn counters_that_speak_of_faults_are_warned_of() {
 }
 
 #[test]
+fn a_loss_that_healed_and_notifications_of_a_silent_peer_are_told() {
+    let count = |machine: &Machine, name: &str, value: &str| {
+        machine.put(&format!("{DEVICE}/ports/1/hw_counters/{name}"), value);
+    };
+    // It healed before a time-out, so nothing else has moved.
+    breaks(
+        "port 1 transport",
+        ("warning", "roce_adp_retrans 9 (adaptive repetitions, the first sign", "PFC and ECN"),
+        &[],
+        |machine| {
+            count(machine, "roce_adp_retrans", "9");
+            count(machine, "local_ack_timeout_err", "0");
+        },
+    );
+    // A peer that died, as on a ConnectX-6: 7 and 6 repetitions, of which the last was not sent.
+    let machine = Machine::sound();
+    for (name, value) in [
+        ("roce_adp_retrans", "7"),
+        ("local_ack_timeout_err", "6"),
+        ("req_transport_retries_exceeded", "1"),
+        ("rp_cnp_handled", "12"),
+        ("np_cnp_sent", "0"),
+    ] {
+        count(&machine, name, value);
+    }
+    let silent = report(&mut machine.doctor(&[]), 0);
+    says(&silent, "port 1 congestion", "good", "12 for repetitions of this port", "");
+    says(&silent, "port 1 congestion", "good", "so no congestion", "");
+    count(&machine, "rp_cnp_handled", "512");
+    let congested = report(&mut machine.doctor(&[]), 0);
+    says(&congested, "port 1 congestion", "good", "and 500 for congestion", "");
+}
+
+#[test]
+fn the_time_until_a_dead_peer_is_noticed_is_that_of_the_link() {
+    let machine = Machine::sound();
+    let ethernet = report(&mut machine.doctor(&[]), 0);
+    let found = "noticed after 3.66 s with timeout 14 and retry_cnt 7; 2.05 s with retry_cnt 0";
+    says(&ethernet, "port 1 dead peer", "good", found, "");
+    says(&ethernet, "port 1 dead peer", "good", "adaptive retransmission", "");
+    machine.put(&format!("{DEVICE}/ports/1/link_layer"), "InfiniBand");
+    // Without a LID, an InfiniBand port is not well: only this check is of interest.
+    let printed = machine.doctor(&["--json"]).output().unwrap();
+    let infiniband: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
+    let found = "noticed after 4.29 s with timeout 14 and retry_cnt 7; 0.54 s with retry_cnt 0";
+    says(&infiniband["report"], "port 1 dead peer", "good", found, "");
+}
+
+#[test]
 fn the_kernels_log_of_the_device_is_decoded() {
     let line = |address| {
         format!(
