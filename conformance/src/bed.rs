@@ -21,6 +21,10 @@ impl Environment {
         let link = context.port(port)?.link_layer.to_string();
         Ok(Environment {
             bed: bed(front, context.board_id().as_deref()),
+            profile: match front {
+                Front::Model(profile) => Some(profile.to_owned()),
+                Front::Kernel => None,
+            },
             product: attributes.product().to_owned(),
             device: attributes.name,
             board_id: attributes.board_id,
@@ -41,7 +45,7 @@ impl Environment {
 /// this board id drives the model as a PCI function.
 fn bed(front: Front, board_id: Option<&str>) -> Bed {
     match (front, board_id) {
-        (Front::Model, _) => Bed::Model,
+        (Front::Model(_), _) => Bed::Model,
         (Front::Kernel, Some(MODEL)) => Bed::Guest,
         (Front::Kernel, _) => Bed::Device,
     }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// The device side behind libibverbs in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front {
-    /// The model, inside the process.
-    Model,
+    /// The model, inside the process, with a profile: its name, and where its values are from.
+    Model(&'static str),
     /// The kernel.
     Kernel,
 }
@@ -41,6 +41,9 @@ impl fmt::Display for Bed {
 pub struct Environment {
     /// Description of the device.
     pub bed: Bed,
+    /// The profile of the model, and where its values are from. Of the model inside the process alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// Its name.
     pub device: String,
     /// The product, by its PCI number.
@@ -168,7 +171,8 @@ impl Report {
 
 fn side(f: &mut fmt::Formatter<'_>, environment: &Environment) -> fmt::Result {
     let Environment { device, product, firmware, port, link, version, .. } = environment;
-    writeln!(f, "runs on    {}", environment.bed)?;
+    let profile = environment.profile.as_ref().map(|profile| format!(", {profile}"));
+    writeln!(f, "runs on    {}{}", environment.bed, profile.unwrap_or_default())?;
     writeln!(f, "device     {device}: {product}, firmware {firmware}")?;
     writeln!(f, "port       {port}: {link}")?;
     let commands = if environment.commands { "open" } else { "closed" };

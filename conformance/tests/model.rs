@@ -10,8 +10,6 @@ use std::time::Duration;
 use mlx5::connect::{Connection, Listener};
 use mlx5_conformance::report::{Environment, Front, Reach, Report, Result as Ended};
 use mlx5_conformance::{Agent, Other, PATIENCE, Place, Run, Spoiled, Terms, all, serve};
-// Serves libibverbs here.
-use mlx5_model as _;
 
 const STEP: Duration = Duration::from_secs(30);
 
@@ -26,8 +24,13 @@ fn place() -> Place {
     Place { device: None, port: 1, gid_index: None }
 }
 
+fn front() -> Front {
+    LazyLock::force(&ETHERNET);
+    Front::Model(mlx5_model::profile().expect("the model"))
+}
+
 fn agent() -> Agent {
-    let environment = Environment::of(&place().open().unwrap(), 1, Front::Model).unwrap();
+    let environment = Environment::of(&place().open().unwrap(), 1, front()).unwrap();
     let terms = Terms { patience: PATIENCE, spoiled: Spoiled::Nothing };
     Agent::new(place(), terms, environment)
 }
@@ -53,17 +56,20 @@ fn failures(report: &Report) -> Vec<(&str, &str)> {
 fn all_cases_pass_with_the_passive_side_behind_tcp() {
     let (address, serving) = listening();
     let connection = Connection::connect(address, STEP).unwrap();
-    let run = Run::new(place(), Front::Model, Other::Host(Box::new(connection)));
+    let run = Run::new(place(), front(), Other::Host(Box::new(connection)));
     let report = run.run(|_| {}).unwrap();
     assert_eq!(failures(&report), []);
     assert!(report.is_good() && report.reach == Reach::Hosts && report.passive.is_some());
+    assert_eq!(report.active.profile.as_deref(), Some("profile complete, assumed"));
+    let first = report.to_string().lines().next().unwrap_or_default().to_owned();
+    assert!(first.ends_with("inside the process, profile complete, assumed"), "{first}");
     assert_eq!(report.counts.not_applicable, 0);
     serving.join().unwrap().unwrap();
 }
 
 #[test]
 fn all_cases_pass_with_the_passive_side_on_another_place() {
-    let run = Run::new(place(), Front::Model, Other::Port(place()));
+    let run = Run::new(place(), front(), Other::Port(place()));
     let report = run.run(|_| {}).unwrap();
     assert_eq!(failures(&report), []);
     assert!(report.reach == Reach::Ports && report.counts.passed > 100);
@@ -130,7 +136,7 @@ fn questions_that_no_active_side_asks_are_refused_and_do_no_harm() {
 
 /// The cases that pass although something is wrong on purpose.
 fn unnoticed(spoiled: Spoiled) -> BTreeSet<String> {
-    let mut run = Run::new(place(), Front::Model, Other::Loopback);
+    let mut run = Run::new(place(), front(), Other::Loopback);
     run.spoiled = spoiled;
     // On the model, a completion that is not there soon does not come.
     run.patience = Duration::from_millis(150);

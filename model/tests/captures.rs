@@ -248,6 +248,9 @@ fn frames_of_ethernet_are_shown_as_they_are() {
     command.env("MLX5_MODEL_CAPTURE", &capture);
     Process::start("raw_ethernet_bw", command).finish(LIMIT).assert_success();
     let frames = read(&capture);
+    let bytes = fs::read(&capture).expect("the capture");
+    let hardware = "mlx5-model: a software ConnectX (profile complete, assumed)";
+    assert!(String::from_utf8_lossy(&bytes).contains(hardware));
     assert!(dissect(&capture).iter().all(Option::is_none));
     assert!(frames.len() >= 20, "{}", frames.len());
     for frame in &frames {

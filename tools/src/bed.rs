@@ -55,8 +55,18 @@ pub fn is_model() -> bool {
     mlx5_model::offered()
 }
 
-/// The line that reports on the model begin with.
-pub const ON_THE_MODEL: &str = "the model, a software ConnectX; this is no device of this machine";
+/// Returns the profile of the model and where its values are from, where devices are the model's: what
+/// reports say of it. The first call decides it, if nothing did before.
+#[must_use]
+pub fn profile() -> Option<&'static str> {
+    mlx5_model::profile()
+}
+
+/// Returns the name of the model with its profile, where devices are the model's.
+#[must_use]
+pub fn model() -> Option<String> {
+    profile().map(|profile| format!("the model, a software ConnectX ({profile})"))
+}
 
 /// Returns the kind of devices: `model` or `device`; `None` where there is no device.
 #[must_use]

@@ -12,7 +12,7 @@ use mlx5_conformance::report::{Environment, Front, Report, Result as Ended};
 use mlx5_conformance::{Agent, Case, Other, PATIENCE, Place, Run, Spoiled, Terms, all, serve};
 use serde::Serialize;
 
-use crate::bed::is_model;
+use crate::bed::profile;
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::{Output, counted, say};
@@ -243,10 +243,7 @@ fn write(file: &Path, text: &str) -> Result<()> {
 
 /// The device side behind libibverbs.
 fn front() -> Front {
-    match is_model() {
-        true => Front::Model,
-        false => Front::Kernel,
-    }
+    profile().map_or(Front::Kernel, Front::Model)
 }
 
 fn connecting(error: ConnectError) -> Error {

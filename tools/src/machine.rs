@@ -2,7 +2,7 @@
 
 use mlx5::verbs::{self, Context, Device};
 
-use crate::bed::{self, is_model};
+use crate::bed;
 use crate::options::{Options, Subject};
 use crate::outcome::{Error, Result};
 use crate::output::say;
@@ -48,8 +48,8 @@ impl Machine {
 
     /// Reports on standard error if the results come from the model.
     pub fn say_model(&self) {
-        if is_model() {
-            say!("on the model, a software ConnectX: its times say nothing of a device");
+        if let Some(model) = bed::model() {
+            say!("on {model}: its times say nothing of a device");
         }
     }
 

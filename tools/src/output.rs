@@ -30,6 +30,9 @@ struct Envelope<'a, R> {
     version: &'static str,
     /// The result of [`bed::runs_on`]; `None` for a command about texts.
     runs_on: Option<&'static str>,
+    /// The profile of the model, and where its values are from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'static str>,
     /// Why the command could not run, though there is a report.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -71,11 +74,11 @@ impl Output {
     /// # Errors
     /// [`Error::Output`].
     pub fn begin(&self) -> Result<()> {
-        if self.json || !bed::is_model() {
-            return Ok(());
-        }
+        let Some(model) = bed::model().filter(|_| !self.json) else { return Ok(()) };
         let mut out = stdout(Form::Text);
-        writeln!(out, "{}", bed::ON_THE_MODEL).and_then(|()| out.flush()).map_err(Error::Output)
+        writeln!(out, "{model}; this is no device of this machine")
+            .and_then(|()| out.flush())
+            .map_err(Error::Output)
     }
 
     /// Prints a report whose text has colours.
@@ -120,6 +123,10 @@ impl Output {
             runs_on: match self.subject {
                 Subject::Texts => None,
                 _ => bed::runs_on(),
+            },
+            profile: match self.subject {
+                Subject::Texts => None,
+                _ => bed::profile(),
             },
             error,
             report,

@@ -53,9 +53,17 @@ fn the_model_is_said_to_be_one() {
         let printed = run(arguments, 0);
         let first = printed.out.lines().next().unwrap_or_default();
         assert!(first.starts_with("the model, a software ConnectX"), "{arguments:?}: {first}");
-        assert_eq!(run(&[arguments, &["--json"]].concat(), 0).json()["runs_on"], "model");
+        assert!(first.contains("(profile complete, assumed)"), "{arguments:?}: {first}");
+        let json = run(&[arguments, &["--json"]].concat(), 0).json();
+        assert_eq!(json["runs_on"], "model");
+        assert_eq!(json["profile"], "profile complete, assumed");
     }
-    assert!(run(&["perf", "lat", "--loopback", "-n", "10"], 0).err.contains("the model"));
+    let perf = run(&["perf", "lat", "--loopback", "-n", "10", "--json"], 0);
+    assert!(perf.err.contains("the model"), "{}", perf.err);
+    assert_eq!(perf.report()["environment"]["profile"], "profile complete, assumed");
+    // Of another profile, another is said.
+    let other = finish(mlx5(&["info"]).env("MLX5_MODEL_PROFILE", "cx5"), 0);
+    assert!(other.out.contains("(profile cx5, sourced in part)"), "{}", other.out);
     // Also where only the option asks for it.
     let asked = finish(mlx5(&["info", "--model", "--json"]).env("MLX5_MODEL", "never"), 0);
     assert_eq!(asked.json()["runs_on"], "model");
@@ -89,7 +97,8 @@ fn without_a_device_the_model_is_used_on_request_alone() {
 
 #[test]
 fn a_command_about_texts_runs_on_nothing() {
-    assert!(run(&["decode", "--table", "--json"], 0).json()["runs_on"].is_null());
+    let json = run(&["decode", "--table", "--json"], 0).json();
+    assert!(json["runs_on"].is_null() && json["profile"].is_null(), "{json:#}");
 }
 
 #[test]

@@ -226,6 +226,7 @@ fn a_refused_write_is_named_with_its_rkey() {
     assert!(!trace.contains("FLUSH"), "a consequence: {trace}");
     // The rkey is that of the region that was made without the right to be written.
     let shown = run(&["trace", "--json", "--from", recording.to_str().unwrap()], 0);
+    assert!(shown.err.contains("(profile complete, assumed)"), "{}", shown.err);
     let lines: Vec<Value> =
         shown.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let keys: Vec<&Value> =

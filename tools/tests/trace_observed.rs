@@ -212,7 +212,9 @@ fn a_recording_of_a_device_is_shown_and_checked_and_not_replayed() {
     let folder = Folder::new("observed");
     let [_, [seen, _]] = both_sides(&folder, &["ibv_rc_pingpong", "-n", "5"]);
     let seen = seen.to_str().unwrap();
-    let shown = run(&["trace", "--from", seen], 0).out;
+    let shown = run(&["trace", "--from", seen], 0);
+    assert!(!shown.err.contains("the model"), "it is of a device: {}", shown.err);
+    let shown = shown.out;
     for text in ["CREATE_QP st RC", "RTR2RTS_QP", "SEND WQE 0x0004", ", completes WQE 0x0004 ("] {
         assert!(shown.contains(text), "{text} is not in\n{shown}");
     }

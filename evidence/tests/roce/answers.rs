@@ -19,8 +19,9 @@ fn answers_of_the_model_are_those_of_the_ledger() {
         let mut child = process::child(answers_of_the_model_are_those_of_the_ledger, "alone");
         return process::Peer::start(&mut child).end();
     }
+    let profile = mlx5_model::profile().expect("the model");
     let place = Place { device: None, port: 1, gid_index: None };
-    let run = Run::new(place, Front::Model, Other::Loopback);
+    let run = Run::new(place, Front::Model(profile), Other::Loopback);
     let mut reasons = Vec::new();
     // Without time, no question is asked whose answer depends on how fast this machine is.
     let asked = run.evidence(Duration::ZERO, |question, why| {

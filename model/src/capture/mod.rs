@@ -44,7 +44,10 @@ impl<W: Write> Writer<W> {
         let links = ports.iter().map(|port| port.link).collect();
         let mut writer = Self { to, links, block: Vec::new() };
         let application = format!("{program}, process {process}");
-        pcapng::section("mlx5-model: a software ConnectX", &application, &mut writer.block);
+        // The devices of a process have one profile.
+        let profile = ports.first().map(|port| format!(" ({})", port.profile.summary()));
+        let hardware = format!("mlx5-model: a software ConnectX{}", profile.unwrap_or_default());
+        pcapng::section(&hardware, &application, &mut writer.block);
         for (index, port) in ports.iter().enumerate() {
             // As `rdma link` names ports.
             let name = format!("mlx5_{index}/1");

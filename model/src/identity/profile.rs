@@ -53,6 +53,9 @@ pub enum Profile {
 struct Generation {
     /// Its name in settings.
     name: &'static str,
+    /// Its name, and where its values are from: *sourced* if a dump of all capabilities of such a device
+    /// is public, *sourced in part* if only `ibv_devinfo` of one is, and *assumed* otherwise.
+    summary: &'static str,
     /// PCI device (Linux, `mlx5_core_pci_table`).
     device: u16,
     /// Version of the firmware. The major number is that of NVIDIA's firmware for the adapter.
@@ -75,6 +78,7 @@ const BOTH: &[Link] = &[Link::InfiniBand, Link::Roce];
 const GENERATIONS: [Generation; 5] = [
     Generation {
         name: "complete",
+        summary: "profile complete, assumed",
         device: 0x101b,
         firmware: [20, 35, 1012],
         links: BOTH,
@@ -85,6 +89,7 @@ const GENERATIONS: [Generation; 5] = [
     },
     Generation {
         name: "cx5",
+        summary: "profile cx5, sourced in part",
         device: 0x1017,
         firmware: [16, 35, 1012],
         links: BOTH,
@@ -101,6 +106,7 @@ const GENERATIONS: [Generation; 5] = [
     },
     Generation {
         name: "cx6",
+        summary: "profile cx6, sourced in part",
         device: 0x101b,
         firmware: [20, 35, 1012],
         links: BOTH,
@@ -111,6 +117,7 @@ const GENERATIONS: [Generation; 5] = [
     },
     Generation {
         name: "cx6dx",
+        summary: "profile cx6dx, sourced",
         device: 0x101d,
         firmware: [22, 35, 1012],
         links: &[Link::Roce],
@@ -127,6 +134,7 @@ const GENERATIONS: [Generation; 5] = [
     },
     Generation {
         name: "cx7",
+        summary: "profile cx7, assumed",
         device: 0x1021,
         firmware: [28, 35, 1012],
         links: BOTH,
@@ -154,6 +162,11 @@ impl Profile {
     /// Returns its name in settings.
     pub fn name(self) -> &'static str {
         self.generation().name
+    }
+
+    /// Returns its name and where its values are from, for reports: `profile cx6dx, sourced`.
+    pub fn summary(self) -> &'static str {
+        self.generation().summary
     }
 
     /// Returns the PCI device.

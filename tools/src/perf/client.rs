@@ -87,9 +87,13 @@ pub fn measure(
     }
     let Points { environment, peer, points, comparison, mut notes, wrong, .. } = measured;
     if environment.model {
+        let profile = environment.profile.as_ref().map(|profile| format!(" ({profile})"));
         notes.insert(
             0,
-            "on the model, a software ConnectX: times say nothing of a device".to_owned(),
+            format!(
+                "on the model, a software ConnectX{}: times say nothing of a device",
+                profile.unwrap_or_default()
+            ),
         );
     }
     if arguments.compare && !environment.optimized {

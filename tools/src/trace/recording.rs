@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use mlx5_model::capture::{self, ExportError};
-use mlx5_model::trace::{ReadError, Reader};
+use mlx5_model::trace::{Detail, Header, ReadError, Reader};
 
 use super::filter::Filter;
 use super::line::{Place, Style};
@@ -25,7 +25,12 @@ pub(crate) fn open(file: &Path) -> Result<Reader<BufReader<File>>> {
 
 /// Shows a recording.
 pub(super) fn show(file: &Path, filter: &Filter, style: Style, mut printer: Printer) -> Result {
-    let told = tell(open(file)?, filter, style, |line| {
+    let reader = open(file)?;
+    if let Some(profile) = profile(reader.header()) {
+        let file = file.display();
+        say!("on the model, a software ConnectX ({profile}): {file} was recorded there");
+    }
+    let told = tell(reader, filter, style, |line| {
         printer.line(line);
         if printer.has_failed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -39,6 +44,13 @@ pub(super) fn show(file: &Path, filter: &Filter, style: Style, mut printer: Prin
     }
     printer.finish()?;
     Ok(Outcome::Good)
+}
+
+/// Returns the profile of the model that was recorded, and where its values are from; `None` of a
+/// recording of a device.
+fn profile(header: &Header) -> Option<&'static str> {
+    let card = header.cards.first().filter(|_| header.detail != Detail::Observed)?;
+    Some(card.profile.summary())
 }
 
 /// Writes the packets of a recording to a pcapng file.

@@ -93,6 +93,7 @@ pub fn environment() -> Environment {
         device: "mlx5_0".to_owned(),
         product: "ConnectX-7".to_owned(),
         model: true,
+        profile: None,
         board_id: Some("MLX5-MODEL".to_owned()),
         firmware: "28.39.1002".to_owned(),
         numa_node: Some(0),

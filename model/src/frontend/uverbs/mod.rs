@@ -83,8 +83,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use config::Mode;
 pub use discovery::mlx5_model_yield;
 pub use settings::{
-    Unavailable, fault_tallies, offered, refusal, run, set_counter_sets, set_faults, set_mode,
-    set_port, set_timeouts,
+    Unavailable, fault_tallies, offered, profile, refusal, run, set_counter_sets, set_faults,
+    set_mode, set_port, set_timeouts,
 };
 
 /// Locks a mutex, even if a thread panicked while it held the lock. The data under locks here is

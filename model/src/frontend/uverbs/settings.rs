@@ -62,6 +62,15 @@ pub fn offered() -> bool {
     matches!(discovery(), Discovery::On(_))
 }
 
+/// Returns the profile of the model's devices and where its values are from, as `profile cx6dx, sourced`.
+/// `None` if devices that this process finds are not the model's. Decides now if it was not decided yet.
+pub fn profile() -> Option<&'static str> {
+    match discovery() {
+        Discovery::On(offer) => Some(offer.config.profile.summary()),
+        Discovery::Off | Discovery::Refused(_) => None,
+    }
+}
+
 /// Returns why the model offers no device although the environment asks for it: a sentence with the
 /// variable and the cure. `None` if it offers devices, or was not asked to. Decides now if it was not
 /// decided yet.

@@ -15,6 +15,15 @@ fn every_profile_has_its_name_and_number() {
 }
 
 #[test]
+fn a_summary_names_the_profile_and_where_its_values_are_from() {
+    for profile in Profile::ALL {
+        let words = profile.summary().strip_prefix(&format!("profile {}, ", profile.name()));
+        let known = ["sourced", "sourced in part", "assumed"];
+        assert!(words.is_some_and(|words| known.contains(&words)), "{}", profile.summary());
+    }
+}
+
+#[test]
 fn a_later_generation_lacks_nothing_that_an_earlier_one_has() {
     // An adapter of Ethernet alone matches no tags.
     let features =

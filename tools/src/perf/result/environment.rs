@@ -31,6 +31,9 @@ pub struct Environment {
     pub product: String,
     /// Whether it is the model, a software ConnectX: then times do not represent a real device.
     pub model: bool,
+    /// The profile of the model, and where its values are from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// The device's board id (PSID).
     pub board_id: Option<String>,
     /// Its firmware.
@@ -77,6 +80,7 @@ impl Environment {
             governor: line(format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")),
             product: attributes.product().to_owned(),
             model: bed::is_model(),
+            profile: bed::profile().map(str::to_owned),
             board_id: attributes.board_id,
             firmware: attributes.firmware,
             numa_node: line(format!("/sys/class/infiniband/{}/device/numa_node", attributes.name))
@@ -98,7 +102,11 @@ impl Environment {
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let Environment { device, product, .. } = self;
-        let what = if self.model { "the model, a software ConnectX" } else { product };
+        let profile = self.profile.as_ref().map(|profile| format!(" ({profile})"));
+        let what = match self.model {
+            true => format!("the model, a software ConnectX{}", profile.unwrap_or_default()),
+            false => product.clone(),
+        };
         let link = match self.link_mbps {
             0 => self.link_layer.clone(),
             mbps => format!("{}, {} Gbit/s", self.link_layer, f64::from(mbps) / 1000.0),
