@@ -4,6 +4,10 @@
 //! (github.com/unionxic/rdma-fault-characterization, harness/gpu-initiated/nvshmem_rootcause): eight
 //! WRITEs that complete, then 16 more, whose doorbell names all of them whatever the record says.
 
+#[path = "../../conformance/src/evidence/ring.rs"]
+mod ring;
+
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
@@ -12,25 +16,19 @@ use mlx5::devx::ifc::{cqc, opcode, qp_2err_in, qpc};
 use mlx5::devx::{Command, Firmware, Umem};
 use mlx5::ib::{Access, Rc};
 use mlx5::verbs::{
-    AckTimeout, CompletionQueue, Context, MemoryRegion, Pages, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Reset, Rts, RtsAttributes,
+    AckTimeout, CompletionQueue, Context, Pages, ProtectionDomain, QueuePair, QueuePairBuilder,
+    Reset, Rts, RtsAttributes,
 };
 use mlx5_evidence::{Comparison, Row, Table};
 use mlx5_model::Timeouts;
+use ring::{BLOCKS, CQES, NOP, Ring, WRITE};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// CQEs of the ring, more than any test needs.
-const CQES: usize = 128;
-/// Blocks of the send queue, more than any test needs.
-const BLOCKS: u16 = 64;
 /// WQEs that complete before each trial.
 const BASELINE: u16 = 8;
 /// The counter behind the last WQE of a trial.
 const END: u16 = 24;
-
-const WRITE: u8 = 0x08;
-const NOP: u8 = 0x00;
 
 /// States of a queue pair, as its context has them.
 const RTS: u64 = 3;
@@ -46,18 +44,29 @@ type ErrorCqe = (u16, u8);
 /// A word of the doorbell record (`mlx5dv.h`, `MLX5_RCV_DBR` and `MLX5_SND_DBR`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
-    Receive = 0,
-    Send = 1,
+    Receive,
+    Send,
 }
 
 /// Two queue pairs of one device, and the memory that the requester shares with it.
 struct Trial {
-    requester: QueuePair<Rc, Rts, Firmware>,
+    ring: Ring,
     target: QueuePair<Rc, Rts, Firmware>,
     cq: CompletionQueue<Firmware>,
-    cqes: Umem,
-    memory: MemoryRegion,
-    posted: u16,
+}
+
+impl Deref for Trial {
+    type Target = Ring;
+
+    fn deref(&self) -> &Ring {
+        &self.ring
+    }
+}
+
+impl DerefMut for Trial {
+    fn deref_mut(&mut self) -> &mut Ring {
+        &mut self.ring
+    }
 }
 
 impl Trial {
@@ -86,7 +95,7 @@ impl Trial {
         };
         let (requester, target) = (up(first, 0), up(second, 1));
         let memory = pd.allocate(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
-        Self { requester, target, cq, cqes, memory, posted: 0 }
+        Self { ring: Ring { requester, cqes, memory, posted: 0 }, target, cq }
     }
 
     /// Runs the WRITEs before the trial, with the record as it should be.
@@ -99,85 +108,19 @@ impl Trial {
         trial
     }
 
-    /// Writes a WQE to the ring. Its ctrl segment has an index of its own.
-    fn wqe(&mut self, opcode: u8, named: u16, rkey: u32) {
-        let mut wqe = [0; 64];
-        let ds = if opcode == WRITE { 3 } else { 1 };
-        let first = u32::from(named) << 8 | u32::from(opcode);
-        wqe[..4].copy_from_slice(&first.to_be_bytes());
-        wqe[4..8].copy_from_slice(&(self.requester.number() << 8 | ds).to_be_bytes());
-        // A CQE in any case.
-        wqe[11] = 8;
-        let address = self.memory.remote_address().to_be_bytes();
-        wqe[16..24].copy_from_slice(&address);
-        wqe[24..28].copy_from_slice(&rkey.to_be_bytes());
-        wqe[32..36].copy_from_slice(&64u32.to_be_bytes());
-        wqe[36..40].copy_from_slice(&self.memory.lkey().to_be_bytes());
-        wqe[40..48].copy_from_slice(&address);
-        let (rings, sends) = self.requester.rings();
-        let slot = usize::from(self.posted % BLOCKS) * 64;
-        // SAFETY: a block of the send ring, which lives as long as the queue pair and which only this
-        // test writes. The device reads bytes.
-        unsafe { rings.add(sends + slot).cast::<[u8; 64]>().write_volatile(wqe) };
-        self.posted += 1;
-    }
-
-    /// Writes signaled WRITEs to the ring.
-    fn write(&mut self, count: u16) {
-        (0..count).for_each(|_| self.wqe(WRITE, self.posted, self.memory.rkey()));
-    }
-
-    /// Writes signaled NOPs to the ring.
-    fn nops(&mut self, count: u16) {
-        (0..count).for_each(|_| self.wqe(NOP, self.posted, 0));
-    }
-
-    /// Stores the send counter of the doorbell record.
-    fn record(&self, counter: u16) {
-        self.record_in(Word::Send, counter);
-    }
-
     /// Stores a word of the doorbell record.
     fn record_in(&self, word: Word, counter: u16) {
+        if word == Word::Send {
+            return self.record(counter);
+        }
         fence(Ordering::SeqCst);
-        // SAFETY: a word of a doorbell record, which has two, is aligned to eight bytes, and lives as
+        // SAFETY: the first word of a doorbell record of eight bytes, aligned to eight, which lives as
         // long as the queue pair.
         unsafe {
-            let word = self.requester.record().cast::<u32>().add(word as usize);
+            let word = self.requester.record().cast::<u32>();
             word.write_volatile(u32::from(counter).to_be());
         }
         fence(Ordering::SeqCst);
-    }
-
-    /// Stores to the doorbell register, as NVSHMEM does: the counter behind the last WQE.
-    fn ring(&self, counter: u16) {
-        self.doorbell(u64::from(counter) << 40 | u64::from(self.requester.number()) << 8);
-    }
-
-    fn doorbell(&self, value: u64) {
-        let register = self.requester.uar().register().cast::<u64>();
-        fence(Ordering::SeqCst);
-        // SAFETY: a register of the queue pair's UAR, which lives as long as the queue pair.
-        unsafe { register.write_volatile(value.to_be()) };
-    }
-
-    /// Returns the CQEs so far: of the send queue, in order.
-    fn found(&self) -> Vec<[u8; 64]> {
-        let first = self.cqes.start().unwrap();
-        let cqe = |slot: usize| {
-            // SAFETY: a slot of the CQ's ring. The device may write meanwhile: the bytes have any
-            // value, and are checked below.
-            unsafe { first.add(slot * 64).cast::<[u8; 64]>().read_volatile() }
-        };
-        // In the first lap the device writes 0 as the owner; before, the opcode is none.
-        let is_there = |cqe: &[u8; 64]| cqe[63] >> 4 != 0xf && cqe[63] & 1 == 0;
-        let found: Vec<_> = (0..CQES).map(cqe).take_while(is_there).collect();
-        fence(Ordering::Acquire);
-        found
-    }
-
-    fn successes(&self) -> usize {
-        self.found().iter().filter(|cqe| cqe[63] >> 4 == 0).count()
     }
 
     fn errors(&self) -> Vec<ErrorCqe> {
@@ -236,7 +179,7 @@ fn run(fault: &str, record: u16, errors: usize) -> Trial {
     if fault == "NAK" {
         // Slot 16 has a wrong key.
         trial.write(8);
-        trial.wqe(WRITE, trial.posted, trial.memory.rkey() ^ 0xff00);
+        trial.ring.wqe(WRITE, trial.ring.posted, trial.ring.memory.rkey() ^ 0xff00);
         trial.write(7);
     } else {
         trial.write(END - BASELINE);
@@ -384,7 +327,7 @@ fn a_program_that_never_stores_the_record_works_and_loses_its_errors() {
         trial.wait("WRITEs", |trial| trial.successes() == usize::from(8 * round));
     }
     assert_eq!(trial.counters(), [32, 32]);
-    trial.wqe(WRITE, trial.posted, trial.memory.rkey() ^ 0xff00);
+    trial.ring.wqe(WRITE, trial.ring.posted, trial.ring.memory.rkey() ^ 0xff00);
     trial.write(1);
     trial.ring(34);
     trial.wait("the queue pair fails", |trial| trial.state() == ERROR);

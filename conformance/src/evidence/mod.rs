@@ -9,6 +9,7 @@
 mod doorbell;
 mod fault;
 mod question;
+mod ring;
 mod source;
 mod text;
 
