@@ -197,7 +197,7 @@ impl Shape {
             && (1..=16).contains(&self.sge)
             && self.inline <= 512
             && (1..=4096).contains(&self.cqes)
-            && self.rnr_micros <= 500_000
+            && self.rnr_micros <= 655_360
             && self.rnr_retries <= 7
             && self.timeout_micros <= 10_000_000
             && self.retries <= 7;

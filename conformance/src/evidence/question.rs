@@ -7,8 +7,8 @@ use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{create_mkey_in, mkc, opcode, query_hca_cap_in, query_hca_cap_out};
 use mlx5::devx::{Command, Group, QueueCounters};
 use mlx5::ib::{Access, Rc};
-use mlx5::verbs::{DeviceClock, LinkLayer, QueuePair};
-use mlx5::wqe::RdmaWrite;
+use mlx5::verbs::{DeviceClock, LinkLayer, QpState, QueuePair};
+use mlx5::wqe::{RdmaWrite, Remote};
 
 use super::doorbell::Trial;
 use super::fault::Fault;
@@ -16,7 +16,7 @@ use super::{Interview, Seen, Unit};
 use crate::bench::Bench;
 use crate::case::Need;
 use crate::message::{Shape, pattern};
-use crate::verdict::{Verdict, failed, lacking};
+use crate::verdict::{Stop, Verdict, failed, lacking};
 
 /// The facts that a question asks about. Their ids are those of the ledger.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +47,8 @@ enum Ask {
     Time(Fault),
     /// CQEs after raw stores.
     Doorbell(Trial),
-    /// A general capability, by the name of its field.
-    Capability(&'static str),
+    /// A capability, by its group and the name of its field.
+    Capability(Group, &'static str),
     /// The frequency of the clock.
     ClockRate,
     /// Another, which takes no noticeable time.
@@ -100,7 +100,7 @@ impl Question {
             Ask::Cqe(fault) | Ask::Counter(fault, ..) => fault.takes(link),
             Ask::Time(fault) => fault.takes(link).max(self.takes_again()),
             Ask::ClockRate => READINGS,
-            Ask::Doorbell(_) | Ask::Capability(_) | Ask::Other(_) => Duration::ZERO,
+            Ask::Doorbell(_) | Ask::Capability(..) | Ask::Other(_) => Duration::ZERO,
         }
     }
 
@@ -152,7 +152,7 @@ impl Question {
                 Need::Commands.check(bench)?;
                 Ok(Seen::Numbers(vec![trial.run(&bench.base)?], Unit::Count))
             }
-            Ask::Capability(name) => capability(bench, name),
+            Ask::Capability(group, name) => capability(bench, group, name),
             Ask::ClockRate => clock_rate(bench),
             Ask::Other(ask) => ask(bench),
         }
@@ -166,10 +166,10 @@ fn codes(cqe: &[u8; 64]) -> Vec<u8> {
     vec![cqe[52], cqe[53], cqe[54], cqe[55], cqe[63] & !1]
 }
 
-fn capability(bench: &mut Bench<'_>, name: &str) -> Verdict<Seen> {
+fn capability(bench: &mut Bench<'_>, group: Group, name: &str) -> Verdict<Seen> {
     Need::Commands.check(bench)?;
-    let values = bench.base.context.capabilities().group(Group::General)?;
-    let values = values.ok_or_else(|| lacking("no general capabilities"))?;
+    let values = bench.base.context.capabilities().group(group)?;
+    let values = values.ok_or_else(|| lacking("the device lacks the group of this capability"))?;
     let found = values.iter().find(|capability| capability.field.name() == Some(name));
     let found = found.ok_or_else(|| failed(format!("no field is called {name}")))?;
     let unit = if name.ends_with("_KHZ") { Unit::Kilohertz } else { Unit::Count };
@@ -209,9 +209,11 @@ fn steps(numbers: &[u32]) -> Seen {
 }
 
 /// Writes three packets of which the first is within the peer's memory and the second is half within.
-/// Returns the bytes that land, in hundredths of a packet.
-fn past_end(bench: &mut Bench<'_>) -> Verdict<Seen> {
+/// Returns the bytes that land, in hundredths of a packet, and how far the requester's PSN is behind the
+/// first packet then.
+fn past_end(bench: &mut Bench<'_>) -> Verdict<(u64, u64)> {
     let (mut side, door) = bench.rc(&Shape::default())?;
+    let before = side.qp()?.query()?.sq_psn;
     let mtu = side.mine().mtu.bytes().min(door.mtu.into());
     let within = mtu + mtu / 2;
     let start = door.length as usize - within;
@@ -225,7 +227,76 @@ fn past_end(bench: &mut Bench<'_>) -> Verdict<Seen> {
     }
     let landed = bench.peer.differs(start as u32, within as u32, 2)?;
     let landed = landed.map_or(within, |(place, _)| place as usize);
-    Ok(Seen::Numbers(vec![(100 * landed / mtu) as u64], Unit::Count))
+    let psn = side.qp()?.query()?.sq_psn.wrapping_sub(before) & 0xff_ffff;
+    Ok(((100 * landed / mtu) as u64, psn.into()))
+}
+
+fn landed(bench: &mut Bench<'_>) -> Verdict<Seen> {
+    past_end(bench).map(|(landed, _)| number(landed))
+}
+
+fn refused_psn(bench: &mut Bench<'_>) -> Verdict<Seen> {
+    past_end(bench).map(|(_, psn)| number(psn))
+}
+
+fn number(value: u64) -> Seen {
+    Seen::Numbers(vec![value], Unit::Count)
+}
+
+/// Requests of a batch beside the one that fails.
+const OTHERS: u64 = 7;
+/// Without another CQE for so long, none is expected any more: a device takes some 10 microseconds for
+/// each.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// Posts a batch of WRITEs without signals, of which one has an rkey of no region. Returns the number of
+/// CQEs beside that of the failure.
+fn others_reported(bench: &mut Bench<'_>, failing: u64) -> Verdict<Seen> {
+    let (mut side, door) = bench.rc(&Shape::default())?;
+    let (sge, right) = (side.sge(0, 64), door.remote(0));
+    let wrong = Remote { rkey: right.rkey ^ 0x5500, ..right };
+    let mut batch = side.send()?.batch();
+    for id in 0..=OTHERS {
+        let remote = if id == failing { wrong } else { right };
+        batch.append(id, RdmaWrite::new(sge, remote))?;
+    }
+    // SAFETY: the memory is the side's, and no code holds a reference to it.
+    unsafe { batch.ring() };
+    let _ = side.next()?;
+    let (mut others, mut last) = (0, Instant::now());
+    while last.elapsed() < QUIET {
+        if side.try_next()?.is_some() {
+            (others, last) = (others + 1, Instant::now());
+        }
+        thread::yield_now();
+    }
+    Ok(number(others))
+}
+
+fn flushes_behind(bench: &mut Bench<'_>) -> Verdict<Seen> {
+    others_reported(bench, 0)
+}
+
+fn flushes_before(bench: &mut Bench<'_>) -> Verdict<Seen> {
+    others_reported(bench, OTHERS)
+}
+
+/// Returns 1 if the responder is in a state after a fault, and 0 if not.
+fn responder_is(bench: &mut Bench<'_>, fault: Fault, state: QpState) -> Verdict<Seen> {
+    fault.cause(bench)?;
+    match bench.peer.is_in_state(state) {
+        Ok(()) => Ok(number(1)),
+        Err(Stop::Failed(_)) => Ok(number(0)),
+        Err(other) => Err(other),
+    }
+}
+
+fn responder_fails(bench: &mut Bench<'_>) -> Verdict<Seen> {
+    responder_is(bench, Fault::RemoteKey, QpState::Error)
+}
+
+fn responder_stays(bench: &mut Bench<'_>) -> Verdict<Seen> {
+    responder_is(bench, NO_RETRY, QpState::Rts)
 }
 
 /// A group of capabilities that no device has.
@@ -323,6 +394,7 @@ const QUESTIONS: &[Question] = &[
         Ask::Time(Fault::DeadPeer { code: 17, retries: 7 }),
     ),
     Question::new("time.no-receive", Facts::Any("E091"), Ask::Time(NO_RETRY)),
+    waits("time.rnr-code-0", "F014", 0, 1),
     waits("time.rnr-code-1", "F013", 1, 1),
     waits("time.rnr-code-12", "E090", 12, 6),
     waits("time.rnr-code-20", "F011", 20, 1),
@@ -368,10 +440,20 @@ const QUESTIONS: &[Question] = &[
     capability_of("capability.compression_timeout", "E213", "CQE_COMPRESSION_TIMEOUT"),
     capability_of("capability.compression_max_num", "E213", "CQE_COMPRESSION_MAX_NUM"),
     capability_of("capability.log_max_ra_req_qp", "E218", "LOG_MAX_RA_REQ_QP"),
+    roce_capability("capability.roce_version", "E206", "ROCE_VERSION"),
+    roce_capability("capability.l3_type", "E206", "L3_TYPE"),
+    roce_capability("capability.least_udp_port", "E205", "R_ROCE_MIN_SRC_UDP_PORT"),
+    roce_capability("capability.most_udp_port", "E205", "R_ROCE_MAX_SRC_UDP_PORT"),
+    roce_capability("capability.gids", "F113", "ROCE_ADDRESS_TABLE_SIZE"),
     Question::new("clock.rate", Facts::Any("F095"), Ask::ClockRate),
     Question::new("key.steps", Facts::Any("E155"), Ask::Other(key_steps)),
     Question::new("key.queue-pairs", Facts::Any("E157"), Ask::Other(number_steps)),
-    Question::new("responder.past-end", Facts::Any("E097"), Ask::Other(past_end)),
+    Question::new("responder.past-end", Facts::Any("E097"), Ask::Other(landed)),
+    Question::new("responder.refused", Facts::Any("E095"), Ask::Other(responder_fails)),
+    Question::new("responder.no-receive", Facts::Any("E092"), Ask::Other(responder_stays)),
+    Question::new("flush.behind", Facts::Any("E019"), Ask::Other(flushes_behind)),
+    Question::new("flush.before", Facts::Any("E027"), Ask::Other(flushes_before)),
+    Question::new("psn.refused", Facts::Any("E111"), Ask::Other(refused_psn)),
 ];
 
 const fn own_error(name: &'static str, fact: &'static str, record: u16) -> Question {
@@ -413,7 +495,11 @@ const fn roce(name: &'static str, fact: &'static str, counter: &'static str) -> 
 }
 
 const fn capability_of(name: &'static str, fact: &'static str, field: &'static str) -> Question {
-    Question::new(name, Facts::Any(fact), Ask::Capability(field))
+    Question::new(name, Facts::Any(fact), Ask::Capability(Group::General, field))
+}
+
+const fn roce_capability(name: &'static str, fact: &'static str, field: &'static str) -> Question {
+    Question::new(name, Facts::Ethernet(fact), Ask::Capability(Group::Roce, field))
 }
 
 /// Returns all questions, in the order in which they are asked.
