@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::{self, Layout, cmd_in, cmd_out, opcode};
 
-use crate::explain::{self, ExplainedCode, timeout};
+use crate::explain::{self, ExplainedCode};
 use crate::text::{FieldValue, Structure};
 
 use super::record::{DecodedRecord, RecordField, RecordKind};
@@ -22,30 +22,8 @@ pub(super) fn structure(layout: &'static Layout, bytes: &[u8]) -> DecodedRecord 
         format!("{}, {} bytes", layout.name, bytes.len()),
     );
     record.fields = fields(layout, bytes);
-    record.notes.extend(dead_peer(layout, bytes));
+    record.notes.extend(Structure { layout, bytes }.dead_peer());
     record
-}
-
-/// Says when the queue pair of a context notices a dead peer, if the structure is or has a context
-/// with a time-out.
-fn dead_peer(layout: &'static Layout, bytes: &[u8]) -> Option<String> {
-    let structure = Structure { layout, bytes };
-    let fields = structure.fields();
-    let number = |name: &str| {
-        fields.iter().find_map(|field| {
-            let path = field.field.path().to_string();
-            let outer = path.strip_suffix(name)?;
-            match field.value {
-                FieldValue::Number(number) if outer.is_empty() || outer.ends_with('.') => {
-                    u8::try_from(number).ok()
-                }
-                _ => None,
-            }
-        })
-    };
-    let (code, retries) = (number("primary_address_path.ack_timeout")?, number("retry_count")?);
-    // Queue pairs that were not moved to RTS have no time-out, and neither have datagrams.
-    (code != 0).then(|| timeout::sentence(code, retries))
 }
 
 fn fields(layout: &'static Layout, bytes: &[u8]) -> Vec<RecordField> {
@@ -89,7 +67,7 @@ pub(super) fn input(bytes: &[u8]) -> DecodedRecord {
     match known {
         Some(layout) => {
             record.fields = fields(layout, bytes);
-            record.notes.extend(dead_peer(layout, bytes));
+            record.notes.extend(Structure { layout, bytes }.dead_peer());
         }
         None => {
             record.fields = fields(&cmd_in::LAYOUT, bytes);
@@ -123,7 +101,7 @@ pub(super) fn output(bytes: &[u8], code: Option<u64>) -> DecodedRecord {
     match known.filter(|_| status == 0) {
         Some(layout) => {
             record.fields = fields(layout, bytes);
-            record.notes.extend(dead_peer(layout, bytes));
+            record.notes.extend(Structure { layout, bytes }.dead_peer());
         }
         None => record.fields = fields(&cmd_out::LAYOUT, bytes),
     }

@@ -5,6 +5,7 @@ use core::fmt;
 use mlx5_sys::ifc::{Field, Layout};
 
 use super::{Hex, words};
+use crate::explain::timeout;
 
 /// A structure of the HCA's, by the names of its fields: a command, a reply, or a context.
 ///
@@ -96,6 +97,27 @@ impl<'a> Structure<'a> {
             _ => None,
         };
         Some(StructureField { field, value, meaning })
+    }
+
+    /// Returns a sentence: when the queue pair of this context, or of the context in this command or reply,
+    /// notices a peer that does not answer. `None` without a context that has a time-out.
+    pub fn dead_peer(&self) -> Option<String> {
+        let fields = self.fields();
+        let number = |name: &str| {
+            fields.iter().find_map(|entry| {
+                let path = entry.field.path().to_string();
+                let outer = path.strip_suffix(name)?;
+                match entry.value {
+                    FieldValue::Number(number) if outer.is_empty() || outer.ends_with('.') => {
+                        u8::try_from(number).ok()
+                    }
+                    _ => None,
+                }
+            })
+        };
+        let (code, retries) = (number("primary_address_path.ack_timeout")?, number("retry_count")?);
+        // Queue pairs that were not moved to RTS have no time-out, and neither have datagrams.
+        (code != 0).then(|| timeout::sentence(code, retries))
     }
 
     /// Returns whether a field says something: it is not zero, or its zero has a meaning.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use mlx5::devx::ifc::{cqc, qpc};
+use mlx5::diag::text::Structure;
 use mlx5::verbs::devices;
 use serde_json::Value;
 
@@ -135,6 +136,9 @@ fn told(object: &ProcessObject, asked: bool) -> Object {
         handle: object.handle,
         number: object.number,
         remark: if asked { remark(object) } else { None },
+        note: object.context.as_ref().and_then(|context| {
+            Structure { layout: context.layout(), bytes: context.as_bytes() }.dead_peer()
+        }),
         keys: object.keys.map(|keys| Keys {
             lkey: keys.lkey,
             rkey: keys.rkey,

@@ -61,6 +61,9 @@ pub(super) struct Object {
     pub number: Option<u32>,
     /// The fault of the object.
     pub remark: Option<&'static str>,
+    /// When a queue pair notices a peer that does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     pub keys: Option<Keys>,
     /// All fields of its context by name.
     pub fields: Option<Map<String, Value>>,
@@ -164,6 +167,9 @@ impl fmt::Display for Dump {
                     Some(context) if self.verbose => write!(f, "\n{context:#}")?,
                     Some(context) => write!(f, "\n{context}")?,
                     None => {}
+                }
+                if let Some(note) = &object.note {
+                    write!(f, "\n{note}")?;
                 }
             }
         }
