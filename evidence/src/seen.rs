@@ -201,7 +201,7 @@ impl Seen {
             return Err(format!("longer than {LARGEST} bytes, which no such file is"));
         }
         let text = std::str::from_utf8(bytes).map_err(|error| format!("not a text: {error}"))?;
-        let version: Version = toml::from_str(text).map_err(|error| error.to_string())?;
+        let version: Version = toml::from_str(text).map_err(|error| told(text, &error))?;
         match version.format {
             Some(FORMAT) => {}
             Some(other) => {
@@ -212,7 +212,7 @@ impl Seen {
             }
             None => return Err("no format: not a file of `mlx5 conform --evidence`".to_owned()),
         }
-        let seen: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let seen: Self = toml::from_str(text).map_err(|error| told(text, &error))?;
         seen.check(expectations)?;
         Ok(seen)
     }
@@ -369,6 +369,15 @@ impl Seen {
         .trim_start_matches('.')
         .to_owned()
     }
+}
+
+/// Returns an error of a stranger's file in words that a terminal only shows.
+fn told(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().map_or(0, |span| span.start.min(text.len()));
+    let line = 1 + text.as_bytes()[..before].iter().filter(|byte| **byte == b'\n').count();
+    let is_shown = |character: &char| character.is_ascii_graphic() || *character == ' ';
+    let message: String = error.message().chars().filter(is_shown).take(SOURCE).collect();
+    format!("line {line}: {message}")
 }
 
 /// Checks a text that goes into the page and into names of files.

@@ -71,8 +71,8 @@ fn what_is_no_such_file_is_refused_with_its_reason() {
     for (file, words) in [
         (String::new(), "no format"),
         ("format = 2\nwhat = 1".to_owned(), "format 2"),
-        ("format = -1".to_owned(), "format"),
-        ("format =".to_owned(), "TOML"),
+        ("format = -1".to_owned(), "`-1`"),
+        ("\nformat =".to_owned(), "line 2"),
         (FILE.replace("kernel", "host"), "unknown field `host`"),
         (FILE.replace("\"device\"", "\"toaster\""), "unknown variant `toaster`"),
         (FILE.replace("debian 13", "debian | 13"), "distribution: at most"),
@@ -95,6 +95,9 @@ fn what_is_no_such_file_is_refused_with_its_reason() {
         let error = parse(&file).expect_err(words);
         assert!(error.contains(words), "{words}: {error}");
     }
+    // Whatever a stranger writes, a terminal only shows it.
+    let error = parse(&format!("{FILE}\"\\u001b[31m\\u202e\" = 1\n")).expect_err("a key");
+    assert!(error.contains("unknown field `[31m`"), "{error}");
     let error = Seen::parse(b"format = 1 # \xff", &Expectations::read()).expect_err("no text");
     assert!(error.contains("not a text"), "{error}");
 }
