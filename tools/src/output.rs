@@ -125,8 +125,9 @@ impl Output {
                 _ => bed::runs_on(),
             },
             profile: match self.subject {
-                Subject::Texts => None,
-                _ => bed::profile(),
+                // A replay is on devices like the recorded ones, and says so itself.
+                Subject::Texts | Subject::Model => None,
+                Subject::Device | Subject::DeviceOrModel => bed::profile(),
             },
             error,
             report,

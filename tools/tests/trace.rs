@@ -407,6 +407,7 @@ fn text_and_json_have_their_shapes() {
     json_has_shape("trace", &Value::Array(chosen));
     let replay = run(&["replay", "--json", file], 0).json();
     json_has_shape("replay", &replay);
+    assert_eq!(replay["report"]["profile"], "profile complete, assumed");
     // Whatever the environment says: no card replays anything.
     let anyway = finish(mlx5(&["replay", "--json", file]).env("MLX5_MODEL", "never"), 0);
     assert_eq!(anyway.json()["runs_on"], "model");

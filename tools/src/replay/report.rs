@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::outcome::{Error, Result};
 use crate::output::{counted, hex};
 use crate::trace::line::{Place, Style};
+use crate::trace::recording::profile;
 use crate::trace::story::Story;
 
 /// Lines shown of the events before a difference.
@@ -23,6 +24,8 @@ const SHOWN: usize = 64;
 pub(super) struct Report {
     file: String,
     program: String,
+    /// The profile of the recorded devices, and where its values are from.
+    profile: Option<&'static str>,
     /// Whether another build of the model made the recording.
     other_build: bool,
     equal: bool,
@@ -83,6 +86,7 @@ impl Report {
         Ok(Report {
             file: file.display().to_string(),
             program: header.program.clone(),
+            profile: profile(header),
             other_build: is_foreign,
             equal,
             cut: verdict.cut,
@@ -228,6 +232,9 @@ fn short(bytes: &[u8]) -> String {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.file, self.program)?;
+        if let Some(profile) = self.profile {
+            writeln!(f, "  recorded on the model, {profile}")?;
+        }
         if self.other_build {
             writeln!(f, "  recorded by another build of the model")?;
         }

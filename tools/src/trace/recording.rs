@@ -48,7 +48,7 @@ pub(super) fn show(file: &Path, filter: &Filter, style: Style, mut printer: Prin
 
 /// Returns the profile of the model that was recorded, and where its values are from; `None` of a
 /// recording of a device.
-fn profile(header: &Header) -> Option<&'static str> {
+pub(crate) fn profile(header: &Header) -> Option<&'static str> {
     let card = header.cards.first().filter(|_| header.detail != Detail::Observed)?;
     Some(card.profile.summary())
 }
