@@ -45,10 +45,11 @@ mod umem;
 mod vport;
 mod xrq;
 
-use mlx5_sys::ifc::{Field, cmd_out, opcode};
+use mlx5_sys::ifc::{Field, cmd_out, create_mkey_in, destroy_mkey_in, mkc, opcode};
 
 use crate::card::Card;
 use crate::function::Life;
+use crate::object::{Mkey, Translation};
 use hca::lives;
 #[cfg(test)]
 pub(crate) use hca::tests as hca_test;
@@ -245,7 +246,34 @@ impl Card {
     /// out; the reply fills `output` (status byte 0, syndrome at 4). What does not fit the
     /// command, the object it names or the state it is in is refused with a status and syndrome.
     pub fn execute(&mut self, input: &[u8], output: &mut [u8]) {
+        self.port.pace.commanded(|| self.work_of(input));
         self.enter_command(input, output, |card, output| card.reply(input, output));
+    }
+
+    /// Returns a command's opcode, and the bytes of memory whose pages it gives to a key or takes from
+    /// one: what its time depends on.
+    fn work_of(&self, input: &[u8]) -> (u16, u64) {
+        /// `MLX5_MKC_ACCESS_MODE_MTT`: a list of pages.
+        const PAGES: u32 = 1;
+        if input.len() < 8 {
+            return (opcode::NOP, 0);
+        }
+        let opcode = get(input, OPCODE) as u16;
+        let bytes = match opcode {
+            opcode::CREATE_MKEY if input.len() >= create_mkey_in::SIZE => {
+                let context = &input[create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes()];
+                let mode =
+                    get(context, mkc::ACCESS_MODE_4_2) << 2 | get(context, mkc::ACCESS_MODE_1_0);
+                if mode == PAGES { mkc::LEN.get(context).min(Mkey::MAX_LENGTH) } else { 0 }
+            }
+            opcode::DESTROY_MKEY if input.len() >= destroy_mkey_in::SIZE => {
+                let mkey = self.objects.mkeys.get(get(input, destroy_mkey_in::MKEY_INDEX));
+                let mkey = mkey.filter(|mkey| matches!(mkey.translation, Translation::Pages(_)));
+                mkey.map_or(0, |mkey| mkc::LEN.get(&mkey.context[..]))
+            }
+            _ => 0,
+        };
+        (opcode, bytes)
     }
 
     fn reply(&mut self, input: &[u8], output: &mut [u8]) {

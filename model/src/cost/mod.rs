@@ -14,8 +14,9 @@
 //! of one queue pair do not overtake each other, nor do CQEs of one CQ.
 //!
 //! The program's time is one for all devices of a process. Stores to registers move it forward, and
-//! so do CQEs that the program has taken. Nothing else of the program costs time.
+//! so do CQEs that the program has taken, and some commands. Nothing else of the program costs time.
 
+pub(crate) mod devices;
 mod parameters;
 #[cfg(test)]
 mod tests;
@@ -66,6 +67,17 @@ pub enum Detour {
     Jump,
 }
 
+/// What a send WQE asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Packets, or work of the device alone.
+    Packets,
+    /// Nothing.
+    Nop,
+    /// To wait for a CQ, or to enable WQEs of another queue.
+    Steering,
+}
+
 /// The part of a queue pair that sends a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
@@ -108,6 +120,15 @@ impl Pace {
         self.with(|timeline| timeline.stored(store()));
     }
 
+    /// The program gives a command: its opcode, and the bytes of the memory that it registers or
+    /// deregisters. What follows is done when the command is.
+    pub fn commanded(&self, command: impl FnOnce() -> (u16, u64)) {
+        self.with(|timeline| {
+            let (opcode, bytes) = command();
+            timeline.commanded(opcode, bytes);
+        });
+    }
+
     /// A timer fires. What follows is done at this time.
     pub fn timer(&self, nanoseconds: u64) {
         self.with(|timeline| timeline.timer(nanoseconds));
@@ -123,9 +144,20 @@ impl Pace {
         self.with(|timeline| timeline.turn(qp));
     }
 
-    /// A send WQE of a queue pair was fetched: by PCIe, or with the store.
-    pub fn fetched(&self, qp: u32, index: u16, bytes: usize) {
-        self.with(|timeline| timeline.fetched(qp, index, bytes));
+    /// A send WQE, given as queue pair and counter, was fetched: by PCIe, or with the store. What
+    /// follows is done when the device begins it.
+    pub fn fetched(&self, wqe: (u32, u16), bytes: usize, request: Request) {
+        self.with(|timeline| timeline.fetched(wqe, bytes, request));
+    }
+
+    /// Another queue has enabled WQEs of a queue pair, which are fetched from now on.
+    pub fn enabled(&self, qp: u32) {
+        self.with(|timeline| timeline.enabled(qp));
+    }
+
+    /// A queue pair has waited for the newest CQE of a CQ. Its next WQE begins after that CQE.
+    pub fn waited(&self, qp: u32, cq: u32) {
+        self.with(|timeline| timeline.waited(qp, cq));
     }
 
     /// Bytes of memory are read for the next packet.
@@ -133,9 +165,14 @@ impl Pace {
         self.with(|timeline| timeline.read(bytes));
     }
 
-    /// Bytes of memory are read, and what follows waits for them.
-    pub fn wait_for(&self, bytes: usize) {
-        self.with(|timeline| timeline.wait_for(bytes));
+    /// A receive WQE is taken, and what follows waits for it.
+    pub fn take_receive(&self, bytes: usize) {
+        self.with(|timeline| timeline.take_receive(bytes));
+    }
+
+    /// An atomic changes bytes at an address, and what follows waits for it.
+    pub fn atomic(&self, address: u64, bytes: usize) {
+        self.with(|timeline| timeline.atomic(address, bytes));
     }
 
     /// Work off the fast path is done, and what follows waits for it.

@@ -2,8 +2,8 @@
 
 /// Costs in picoseconds.
 ///
-/// `docs/model.md` ("Virtual time") has the sources. Most values are chosen near published
-/// measurements of machines with a link of 100 Gb/s: they are not those of the reader's device.
+/// `docs/model.md` ("Virtual time") has the steps. The values of generations are in
+/// [`devices`](super::devices).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// The program's store of eight bytes to a register, with its fence.
@@ -14,12 +14,18 @@ pub struct Parameters {
     pub posted: u64,
     /// A read over PCIe, from the request to the first byte.
     pub read: u64,
+    /// The same for a receive WQE; zero if the device has fetched that ahead.
+    pub receive: u64,
     /// From a write's arrival at the root complex until the program can see it.
     pub memory: u64,
     /// A byte on PCIe.
     pub bus_byte: u64,
     /// The time between two WQEs that the device begins.
     pub request: u64,
+    /// The same of one queue pair: a multiple of `request`, or zero if a queue pair is not limited.
+    pub queue: u64,
+    /// The time between a NOP and the next WQE of its queue pair.
+    pub nop: u64,
     /// A byte on the link.
     pub wire_byte: u64,
     /// A packet's way over cables and a switch, with the work of both ports.
@@ -36,28 +42,24 @@ pub struct Parameters {
     pub repetition: u64,
     /// What a PSN that is not the next one costs an unreliable connection.
     pub jump: u64,
+    /// From the arrival of a request until its answer may leave, with the requester's work on the
+    /// answer.
+    pub answer: u64,
+    /// The time between two atomics that the device begins.
+    pub atomic: u64,
+    /// The same at one place: addresses with the same lower 12 bits.
+    pub place: u64,
+    /// Commands that take time. The others take none.
+    pub commands: &'static [Command],
 }
 
-impl Parameters {
-    /// The documented values.
-    pub const DOCUMENTED: Self = Self {
-        doorbell: 20_000,
-        blueflame: 95_000,
-        posted: 140_000,
-        read: 520_000,
-        memory: 240_000,
-        bus_byte: 63,
-        request: 10_000,
-        wire_byte: 80,
-        flight: 380_000,
-        // Measured on ConnectX-6 (evidence E022, E016, E017).
-        protection: 225_000_000,
-        first_flush: 59_500_000,
-        flush: 9_350_000,
-        // Measured on ConnectX-5 and -6 Dx (evidence E118); the repetition took 2 to 6 µs.
-        nak: 2_000_000,
-        repetition: 4_000_000,
-        // Measured on ConnectX-5 (evidence E122).
-        jump: 20_000_000,
-    };
+/// The cost of a firmware command, with the kernel's work on it, in picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Its opcode.
+    pub opcode: u16,
+    /// Each.
+    pub each: u64,
+    /// A byte of the memory that it registers or deregisters.
+    pub byte: u64,
 }

@@ -9,9 +9,12 @@ const NONE: Parameters = Parameters {
     blueflame: 0,
     posted: 0,
     read: 0,
+    receive: 0,
     memory: 0,
     bus_byte: 0,
     request: 0,
+    queue: 0,
+    nop: 0,
     wire_byte: 0,
     flight: 0,
     protection: 0,
@@ -20,6 +23,10 @@ const NONE: Parameters = Parameters {
     nak: 0,
     repetition: 0,
     jump: 0,
+    answer: 0,
+    atomic: 0,
+    place: 0,
+    commands: &[],
 };
 
 fn pace(parameters: Parameters) -> (Pace, Clock) {
@@ -91,9 +98,9 @@ fn a_wqe_that_came_with_the_store_is_not_fetched() {
     ] {
         let (pace, clock) = pace(Parameters { read: 400_000, ..NONE });
         pace.stored(|| store);
-        pace.fetched(5, 8, 64);
+        pace.fetched((5, 8), 64, Request::Packets);
         assert_eq!(clock.now(), took, "{store:?}");
-        pace.fetched(5, 9, 64);
+        pace.fetched((5, 9), 64, Request::Packets);
         assert_eq!(clock.now(), 400, "{store:?}: the next");
     }
 }
@@ -151,4 +158,95 @@ fn a_cqe_is_behind_its_payload_and_behind_the_cqe_before_it() {
     pace.timer(10);
     pace.completes(8);
     assert_eq!(clock.now(), 10 + 88);
+}
+
+fn begins(pace: &Pace, clock: &Clock, qp: u32, index: u16, request: Request) -> u64 {
+    pace.fetched((qp, index), 64, request);
+    clock.now()
+}
+
+#[test]
+fn other_queue_pairs_begin_wqes_in_the_slots_that_one_leaves_free() {
+    let (pace, clock) = pace(Parameters { request: 1_000, queue: 3_000, ..NONE });
+    pace.timer(0);
+    let three = |qp| [0, 1, 2].map(|at| begins(&pace, &clock, qp, at, Request::Packets));
+    assert_eq!(three(1), [0, 3, 6]);
+    assert_eq!(three(2), [1, 4, 7]);
+    assert_eq!(three(3), [2, 5, 8]);
+    // All slots up to there are taken.
+    assert_eq!(three(4), [9, 12, 15]);
+}
+
+#[test]
+fn a_nop_holds_its_own_queue_pair_up() {
+    let (pace, clock) = pace(Parameters { nop: 5_000, ..NONE });
+    pace.timer(10);
+    assert_eq!(begins(&pace, &clock, 1, 0, Request::Nop), 10);
+    assert_eq!(begins(&pace, &clock, 2, 0, Request::Packets), 10);
+    assert_eq!(begins(&pace, &clock, 1, 1, Request::Packets), 15);
+    assert_eq!(begins(&pace, &clock, 1, 2, Request::Packets), 15);
+}
+
+#[test]
+fn an_enabled_wqe_is_fetched_when_it_was_enabled() {
+    let (pace, clock) = pace(Parameters { read: 400_000, ..NONE });
+    pace.timer(100);
+    pace.enabled(5);
+    pace.timer(20);
+    assert_eq!(begins(&pace, &clock, 5, 0, Request::Packets), 500);
+    assert_eq!(begins(&pace, &clock, 6, 0, Request::Packets), 420);
+}
+
+#[test]
+fn a_wqe_behind_a_wait_begins_after_the_cqe() {
+    let (pace, clock) = pace(NONE);
+    pace.timer(300);
+    pace.completes(9);
+    pace.waited(5, 9);
+    pace.timer(10);
+    assert_eq!(begins(&pace, &clock, 5, 0, Request::Packets), 300);
+    assert_eq!(begins(&pace, &clock, 6, 0, Request::Packets), 10);
+}
+
+#[test]
+fn atomics_at_one_place_wait_for_each_other() {
+    let (pace, clock) = pace(Parameters { atomic: 1_000, place: 10_000, ..NONE });
+    let done = |address| {
+        pace.timer(0);
+        pace.atomic(address, 8);
+        clock.now()
+    };
+    // The lower 12 bits are a place. The device begins an atomic every nanosecond.
+    assert_eq!([0x1000, 0x1000, 0x2000, 0x1008].map(done), [0, 10, 20, 3]);
+}
+
+#[test]
+fn an_answer_takes_longer_than_a_request() {
+    let (pace, _) = pace(Parameters { answer: 7_000, ..NONE });
+    pace.timer(1);
+    let arrivals = [Side::Request, Side::Response].map(|side| {
+        pace.sent(side, 100);
+        pace.left();
+        pace.arrival()
+    });
+    assert_eq!(arrivals, [1, 8]);
+}
+
+#[test]
+fn a_command_takes_the_programs_time() {
+    const COMMANDS: &[parameters::Command] =
+        &[parameters::Command { opcode: 1, each: 5_000, byte: 2 }];
+    let (pace, clock) = pace(Parameters { commands: COMMANDS, ..NONE });
+    pace.commanded(|| (2, 500));
+    assert_eq!(pace.host(), 0);
+    pace.commanded(|| (1, 500));
+    assert_eq!((pace.host(), clock.now()), (6, 6));
+}
+
+#[test]
+fn the_limit_of_a_queue_pair_is_a_number_of_slots() {
+    use devices::*;
+    for costs in [CHOSEN, CONNECTX5, CONNECTX6, CONNECTX6_DX, CONNECTX7] {
+        assert!(costs.queue == 0 || costs.queue % costs.request == 0, "{costs:?}");
+    }
 }

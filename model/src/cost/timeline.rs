@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Detour, Failure, Parameters, Side, Store};
+use super::{Detour, Failure, Parameters, Request, Side, Store};
 use crate::clock::TimeSource;
 
 /// Picoseconds of a nanosecond.
@@ -20,6 +20,8 @@ const CQE: u64 = 64;
 const PLANNED: usize = 1 << 16;
 /// Bits of a CQ's counters.
 const COUNTER: u32 = 0xff_ffff;
+/// Bits of an address that choose the place of an atomic (measured on Connect-IB, evidence E169).
+const PLACE: u64 = 0xfff;
 
 /// A time in picoseconds that others read in nanoseconds.
 #[derive(Debug, Default)]
@@ -114,10 +116,17 @@ pub(super) struct Timeline {
     flushes: RefCell<BTreeMap<u32, u64>>,
     /// The WQE that came with the store: queue pair and counter.
     copied: Cell<Option<(u32, u16)>>,
+    /// The times from which queue pairs may begin their next WQE.
+    free: RefCell<BTreeMap<u32, u64>>,
+    /// The times at which other queues have enabled WQEs of queue pairs.
+    enabled: RefCell<BTreeMap<u32, u64>>,
     requests: Part,
     reads: Part,
     writes: Part,
     egress: Part,
+    atomics: Part,
+    /// The atomics at each place of memory.
+    places: RefCell<BTreeMap<u64, Part>>,
     /// Bytes that the next packet reads from memory.
     gathered: Cell<u64>,
     /// The times at which the packets in the outbox have left.
@@ -140,10 +149,14 @@ impl Timeline {
             last: RefCell::default(),
             flushes: RefCell::default(),
             copied: Cell::default(),
+            free: RefCell::default(),
+            enabled: RefCell::default(),
             requests: Part::default(),
             reads: Part::default(),
             writes: Part::default(),
             egress: Part::default(),
+            atomics: Part::default(),
+            places: RefCell::default(),
             gathered: Cell::default(),
             departures: RefCell::default(),
             departed: Cell::default(),
@@ -184,6 +197,13 @@ impl Timeline {
         }
     }
 
+    pub(super) fn commanded(&self, opcode: u16, bytes: u64) {
+        let cost = self.costs.commands.iter().find(|command| command.opcode == opcode);
+        if let Some(cost) = cost {
+            self.begin(self.host.add(cost.each + cost.byte * bytes));
+        }
+    }
+
     pub(super) fn timer(&self, nanoseconds: u64) {
         self.begin(nanoseconds * NANOSECOND);
     }
@@ -200,21 +220,69 @@ impl Timeline {
         self.gathered.set(0);
     }
 
-    pub(super) fn fetched(&self, qp: u32, index: u16, bytes: usize) {
-        let event = self.event.get();
+    pub(super) fn fetched(&self, (qp, index): (u32, u16), bytes: usize, request: Request) {
+        let enabled = self.enabled.borrow().get(&qp).copied();
+        let from = self.event.get().max(enabled.unwrap_or_default());
         let ready = match self.copied.take() {
-            Some(copied) if copied == (qp, index) => event,
-            _ => self.fetch(event, bytes as u64),
+            Some(copied) if copied == (qp, index) => from,
+            _ => self.fetch(from, bytes as u64),
         };
-        self.now.set(self.requests.take(ready, self.costs.request, self.host.get()));
+        let free = self.free.borrow().get(&qp).copied();
+        let mut from = ready.max(free.unwrap_or_default());
+        if self.costs.queue > 0 {
+            // What a queue pair leaves free are whole slots, which other queue pairs fill.
+            from = from.next_multiple_of(self.costs.request);
+        }
+        let start = self.requests.take(from, self.costs.request, self.host.get());
+        self.now.set(start);
+        let gap = match request {
+            Request::Packets => self.costs.queue,
+            Request::Nop => self.costs.nop,
+            Request::Steering => 0,
+        };
+        if gap > 0 {
+            self.hold_back(&self.free, qp, start + gap);
+        }
+    }
+
+    /// Notes that a queue pair does something not before a time.
+    fn hold_back(&self, times: &RefCell<BTreeMap<u32, u64>>, qp: u32, until: u64) {
+        let mut times = times.borrow_mut();
+        if times.len() >= PLANNED {
+            times.retain(|_, time| *time > self.host.get());
+        }
+        let time = times.entry(qp).or_default();
+        *time = until.max(*time);
+    }
+
+    pub(super) fn enabled(&self, qp: u32) {
+        self.hold_back(&self.enabled, qp, self.now.get());
+    }
+
+    pub(super) fn waited(&self, qp: u32, cq: u32) {
+        let written = self.last.borrow().get(&cq).copied();
+        self.hold_back(&self.free, qp, written.unwrap_or_default());
     }
 
     pub(super) fn read(&self, bytes: usize) {
         self.gathered.set(self.gathered.get() + bytes as u64);
     }
 
-    pub(super) fn wait_for(&self, bytes: usize) {
-        self.wait_until(self.fetch(self.now.get(), bytes as u64));
+    pub(super) fn take_receive(&self, bytes: usize) {
+        let time = self.on_bus(bytes as u64);
+        let start = self.reads.take(self.now.get(), time, self.host.get());
+        if self.costs.receive > 0 {
+            self.wait_until(start + self.costs.receive + time);
+        }
+    }
+
+    pub(super) fn atomic(&self, address: u64, bytes: usize) {
+        let past = self.host.get();
+        let mut places = self.places.borrow_mut();
+        let place = places.entry(address & PLACE).or_default();
+        let begun = self.atomics.take(self.now.get(), self.costs.atomic, past);
+        let begun = place.take(begun, self.costs.place, past);
+        self.wait_until(self.fetch(begun, bytes as u64));
     }
 
     pub(super) fn detour(&self, detour: Detour) {
@@ -226,8 +294,8 @@ impl Timeline {
         self.wait_until(self.now.get() + cost);
     }
 
+    /// What follows waits. So does the answer, which is sent in a later turn.
     fn wait_until(&self, time: u64) {
-        // The answer waits, too, which is sent in a later turn.
         self.event.set(time);
         self.now.set(time);
     }
@@ -244,10 +312,13 @@ impl Timeline {
             newest.retain(|_, left| *left > self.host.get());
         }
         let newest = newest.entry((self.turn.get(), side)).or_default();
-        let ready = match self.gathered.take() {
+        let mut ready = match self.gathered.take() {
             0 => self.now.get(),
             gathered => self.fetch(self.now.get(), gathered),
         };
+        if side == Side::Response {
+            ready += self.costs.answer;
+        }
         let time = bytes as u64 * self.costs.wire_byte;
         *newest = self.egress.take(ready.max(*newest), time, self.host.get()) + time;
         self.departures.borrow_mut().push_back(*newest);

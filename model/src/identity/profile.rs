@@ -3,6 +3,7 @@
 //! One table has the data. Which generation began to offer a capability is rarely published: each
 //! entry names its source, or says that it is assumed.
 
+use crate::cost::{Parameters, devices};
 use crate::wire::Link;
 
 /// A capability that not all generations have.
@@ -70,6 +71,8 @@ struct Generation {
     log_max_qp: u8,
     log_max_pd: u8,
     lacks: &'static [Feature],
+    /// The costs of its work in virtual time.
+    costs: Parameters,
 }
 
 const BOTH: &[Link] = &[Link::InfiniBand, Link::Roce];
@@ -86,6 +89,7 @@ const GENERATIONS: [Generation; 5] = [
         log_max_qp: 18,
         log_max_pd: 23,
         lacks: &[],
+        costs: devices::CHOSEN,
     },
     Generation {
         name: "cx5",
@@ -103,6 +107,7 @@ const GENERATIONS: [Generation; 5] = [
             Feature::Recordless,
             Feature::OnDemandAtomics,
         ],
+        costs: devices::CONNECTX5,
     },
     Generation {
         name: "cx6",
@@ -114,6 +119,7 @@ const GENERATIONS: [Generation; 5] = [
         log_max_qp: 17,
         log_max_pd: 23,
         lacks: &[Feature::DmaCopy, Feature::DciStreams, Feature::Recordless],
+        costs: devices::CONNECTX6,
     },
     Generation {
         name: "cx6dx",
@@ -131,6 +137,7 @@ const GENERATIONS: [Generation; 5] = [
             Feature::OnDemandAtomics,
             Feature::VlanInsertion,
         ],
+        costs: devices::CONNECTX6_DX,
     },
     Generation {
         name: "cx7",
@@ -142,6 +149,7 @@ const GENERATIONS: [Generation; 5] = [
         log_max_qp: 17,
         log_max_pd: 23,
         lacks: &[Feature::DmaCopy, Feature::Recordless],
+        costs: devices::CONNECTX7,
     },
 ];
 
@@ -187,6 +195,11 @@ impl Profile {
     /// Returns log2 of the protection domains that a device can have.
     pub fn log_max_pd(self) -> u8 {
         self.generation().log_max_pd
+    }
+
+    /// Returns the costs of its work in virtual time.
+    pub(crate) fn costs(self) -> Parameters {
+        self.generation().costs
     }
 
     /// Returns the frequency of the device's clock.

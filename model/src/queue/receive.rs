@@ -61,7 +61,7 @@ impl Card {
             return Err(Syndrome::LocalQpOperation);
         }
         qp.rq.taken = index.wrapping_add(1);
-        self.port.pace.wait_for(stride);
+        self.port.pace.take_receive(stride);
         if let Some(Tapping { tap, .. }) = &self.tapping {
             let (qp, bytes) = (qp.number, (&bytes).into());
             tap.observe(Observed::ReceiveWqe { qp, queue: Queue::Own, index, bytes });

@@ -5,6 +5,7 @@ use mlx5_sys::ifc::qpc;
 use super::prefetch::early_version;
 use super::{Denied, Fetch, Protection, SendWqe, Syndrome};
 use crate::card::{Card, Feature, Tapping};
+use crate::cost::Request;
 use crate::memory::{Fault, Memory};
 use crate::object::{Qp, SendQueue, State};
 use crate::trace::Observed;
@@ -88,7 +89,7 @@ impl Card {
             return malformed(control.opcode, UNREADABLE);
         }
         observe(&self.tapping, &bytes);
-        self.port.pace.fetched(number, index, bytes.len());
+        self.port.pace.fetched((number, index), bytes.len(), asks(control.opcode));
         match decode::request(qp.service, &bytes) {
             Ok(wqe) if wqe.length() > qp.longest_message() => {
                 malformed(control.opcode, Syndrome::LocalLength)
@@ -105,6 +106,15 @@ impl Card {
                 malformed(control.opcode, syndrome)
             }
         }
+    }
+}
+
+/// Returns what a WQE with an opcode asks for in virtual time.
+fn asks(code: u8) -> Request {
+    match code {
+        opcode::NOP => Request::Nop,
+        opcode::WAIT | opcode::SEND_ENABLE => Request::Steering,
+        _ => Request::Packets,
     }
 }
 

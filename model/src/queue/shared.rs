@@ -46,7 +46,7 @@ impl Card {
             self.complaints.unmapped_queues += 1;
             return Err(self.fail_srq(number));
         }
-        self.port.pace.wait_for(bytes.len());
+        self.port.pace.take_receive(bytes.len());
         let domain = Domain { pd: srq.pd, qp };
         let xrc_srq = srq.completes().map(|_| number);
         if let Some(srq) = self.objects.srqs.get_mut(number) {

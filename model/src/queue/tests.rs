@@ -142,11 +142,12 @@ fn a_queue_runs_as_far_as_another_lets_it() {
         field.set(&mut qp.context[..], 1);
     };
     set(&mut pair, slave, qpc::CD_SLAVE_SEND);
-    // Three NOPs, of which the doorbell starts none.
+    // Three NOPs, of which the doorbell starts none. The last one is not signaled yet.
     for block in 0..3u16 {
         let mut nop = vec![0, 0, block as u8, 0];
         nop.extend_from_slice(&(slave << 8 | 1).to_be_bytes());
-        nop.extend_from_slice(&[0, 0, 0, 8, 0, 0, 0, 0]);
+        let signal = if block == 2 { 0 } else { 8 };
+        nop.extend_from_slice(&[0, 0, 0, signal, 0, 0, 0, 0]);
         pair.rig.write(pair.rings[1] + 256 + u64::from(block) * 64, &nop);
         pair.rig.write(pair.records[1] + 4, &u32::from(block + 1).to_be_bytes());
         let uar = pair.rig.uar;
@@ -165,6 +166,8 @@ fn a_queue_runs_as_far_as_another_lets_it() {
     assert_eq!(done(&pair), 0);
     pair.post(1, 0x17, &[enable(2, slave)]);
     assert_eq!(done(&pair), 2);
+    // A WQE is read when it is enabled, as on devices (evidence E164).
+    pair.rig.write(pair.rings[1] + 256 + 2 * 64 + 11, &[8]);
     pair.post(2, 0x17, &[enable(3, slave)]);
     assert_eq!(done(&pair), 3);
     assert_eq!(pair.cqe(0, 2)[63], 0, "{:02x?}", pair.cqe(0, 2));

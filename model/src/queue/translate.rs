@@ -197,7 +197,7 @@ impl Card {
             }
             Ok(())
         })?;
-        self.port.pace.wait_for(8);
+        self.port.pace.atomic(address, 8);
         // Behind a key over other keys, alignment may be lost on the way.
         let at = place.filter(|at| at % 8 == 0).ok_or(Denied::Bounds)?;
         self.memory.update(at, change).map_err(|_| Denied::Fault)
@@ -236,6 +236,7 @@ impl Card {
             }
             Ok(())
         })?;
+        self.port.pace.atomic(address, size);
         let at = place.filter(|at| at % size as u64 == 0).ok_or(Denied::Bounds)?;
         if size == 4 {
             // The other half of the eight bytes stays as it is.

@@ -45,7 +45,10 @@ impl Card {
             }
             _ if !master => Err(Syndrome::LocalQpOperation),
             Local::Wait { cq, count } => match self.has_completed(*cq, *count) {
-                Some(true) => Ok(Alone::Done),
+                Some(true) => {
+                    self.port.pace.waited(own.number, *cq);
+                    Ok(Alone::Done)
+                }
                 Some(false) => {
                     self.port.wait_for(*cq, own.number);
                     Ok(Alone::Waits)
@@ -70,6 +73,7 @@ impl Card {
         };
         slave.sq.enabled = upto;
         let runs = slave.state == State::Rts;
+        self.port.pace.enabled(qp);
         // Not measured: a queue that another steers needs no doorbell.
         self.ring_by_record(qp);
         // A queue's own state is being worked on: it looks again by itself.

@@ -15,7 +15,7 @@ use super::{mappings, trap, visitor};
 use crate::capture::Capture;
 use crate::card::{Card, Identity};
 use crate::clock::Clock;
-use crate::cost::{Parameters, VirtualTime};
+use crate::cost::VirtualTime;
 use crate::engine::{Engine, Interrupt, Shield};
 use crate::frontend::cm::Manager;
 use crate::memory::ProcessMemory;
@@ -125,7 +125,8 @@ impl Running {
         let make = |(index, identity): (usize, Identity)| {
             let mut card = Card::new(identity, memory.clone(), Clock::real());
             if let Some(host) = &host {
-                card.keep_virtual_time(host, Parameters::DOCUMENTED);
+                let costs = card.identity.profile.costs();
+                card.keep_virtual_time(host, costs);
             }
             if let Some(tap) = &tap {
                 card.tap(tap, index as u8);

@@ -209,7 +209,8 @@ fn master(side: &mut Side) -> u32 {
     qp.get(qpc::CQN_RCV)
 }
 
-fn wait(queue: u32, index: u32) -> Post {
+/// A request that waits until a CQ has so many completions.
+pub fn wait(queue: u32, index: u32) -> Post {
     let mut post = Post::new(0x0f);
     post.address = [&[0; 8][..], &index.to_be_bytes(), &queue.to_be_bytes()].concat();
     post
