@@ -390,9 +390,17 @@ fn rows(text: &str, title: &str) -> Vec<(String, Vec<f64>)> {
 
 #[test]
 fn virtual_time_is_the_same_in_every_run_and_in_a_recording() {
+    // One has the chosen costs, the other one those of a generation.
+    for profile in ["complete", "cx5"] {
+        is_the_same_in_every_run_and_in_a_recording(profile);
+    }
+}
+
+fn is_the_same_in_every_run_and_in_a_recording(profile: &str) {
     let run = |trace: Option<&std::path::Path>| {
         let mut command = Command::new(Process::path("cost_model"));
         command.env("MLX5_MODEL", "always").env("MLX5_MODEL_TIME", "virtual");
+        command.env("MLX5_MODEL_PROFILE", profile);
         command.envs(trace.map(|file| ("MLX5_MODEL_TRACE", file)));
         let output = command.output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
@@ -403,7 +411,8 @@ fn virtual_time_is_the_same_in_every_run_and_in_a_recording() {
     let text = run(None);
     assert_eq!(text, run(None));
 
-    let file = std::env::temp_dir().join(format!("mlx5-cost-{}.trace", std::process::id()));
+    let name = format!("mlx5-cost-{profile}-{}.trace", std::process::id());
+    let file = std::env::temp_dir().join(name);
     let recorded = run(Some(&file));
     let stream = std::io::BufReader::new(std::fs::File::open(&file).unwrap());
     let verdict = mlx5_model::trace::Reader::new(stream)
@@ -446,6 +455,23 @@ fn virtual_time_has_the_order_of_a_device() {
     // The link has 12.5 GB/s.
     let largest = rows(&text, "WRITE by pointer").pop().unwrap().1[0];
     assert!((11.0..12.5).contains(&largest), "{text}");
+}
+
+#[test]
+fn measured_values_of_each_generation_are_printed_beside_virtual_time() {
+    let text = Process::example("cost_model", &["residuals"]).end();
+    for device in [
+        "cx5 on infiniband\n",
+        "cx5 on roce\n",
+        "cx6 on infiniband\n",
+        "cx6 on roce\n",
+        "cx6dx on roce\n",
+        "cx7 on infiniband\n",
+    ] {
+        assert!(text.contains(device), "{device}: {text}");
+    }
+    let rows = text.lines().filter(|line| line.contains(" %"));
+    assert!(rows.count() > 50, "{text}");
 }
 
 #[test]
