@@ -352,7 +352,8 @@ fn proxy(word: Word) -> Trial {
         publish(&trial);
         trial.wait("WRITEs", |trial| trial.successes() == usize::from(trial.posted));
     }
-    trial.wqe(WRITE, trial.posted, trial.memory.rkey() ^ 0xff00);
+    let (named, rkey) = (trial.posted, trial.memory.rkey());
+    trial.wqe(WRITE, named, rkey ^ 0xff00);
     trial.write(1);
     publish(&trial);
     trial.wait("the queue pair fails", |trial| trial.state() == ERROR);

@@ -69,16 +69,15 @@ impl Output {
         writeln!(out, "{report}").and_then(|()| out.flush()).map_err(Error::Output)
     }
 
-    /// Begins reports on devices: if the devices are the model's, the first line says so.
+    /// Begins reports on devices: if the devices are the model's, two lines say so, with its profile.
     ///
     /// # Errors
     /// [`Error::Output`].
     pub fn begin(&self) -> Result<()> {
-        let Some(model) = bed::model().filter(|_| !self.json) else { return Ok(()) };
+        let Some(profile) = bed::profile().filter(|_| !self.json) else { return Ok(()) };
+        let line = "the model, a software ConnectX; this is no device of this machine";
         let mut out = stdout(Form::Text);
-        writeln!(out, "{model}; this is no device of this machine")
-            .and_then(|()| out.flush())
-            .map_err(Error::Output)
+        writeln!(out, "{line}\n{profile}").and_then(|()| out.flush()).map_err(Error::Output)
     }
 
     /// Prints a report whose text has colours.

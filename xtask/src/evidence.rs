@@ -1,10 +1,10 @@
-//! `cargo xtask evidence`: the facts that others measured, and docs/evidence.md.
+//! `cargo xtask evidence`: the facts that others measured, answers of devices, and docs/evidence.md.
 
 use crate::Result;
 use crate::build;
 use crate::setup::{self, For};
 
-/// `cargo xtask evidence [--write]`.
+/// `cargo xtask evidence [--write | --merge FILE SOURCE]`.
 pub fn command(arguments: &[String]) -> Result {
     setup::ready(For::Building)?;
     run(arguments)

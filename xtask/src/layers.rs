@@ -66,6 +66,7 @@ const ORDERS: &[Order] = &[
             ("bench", "the active side: connects its queue pairs to the peer's"),
             ("case", "what a case is and needs of a bench"),
             ("cases", "all cases"),
+            ("evidence", "asks a device about facts that others measured"),
             ("suite", "runs cases on a bench and reports"),
         ],
     },

@@ -72,8 +72,10 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          the ACK timeout of queue pairs (16)
   conform [--write]      the conformance suite on the model, both links, compared with
                          docs/conformance and docs/status.md; --write writes these
-  evidence [--write]     the tests that facts of evidence/ name, and docs/evidence.md compared with
-                         them; --write writes the page
+  evidence [--write | --merge FILE SOURCE]
+                         the tests that facts of evidence/ name, and docs/evidence.md compared with
+                         them; --write writes the page; --merge takes the answers of a device, as
+                         `mlx5 conform --evidence` wrote them, into evidence/seen
   layers [PACKAGE ...]   the order of top-level modules: reports uses of a module that stands above
                          the one that uses it; without PACKAGE, of mlx5, mlx5-diag, mlx5-conformance,
                          mlx5-model, mlx5-model-pci and mlx5-tools
