@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
@@ -47,43 +47,49 @@ impl TryFrom<String> for Test {
     }
 }
 
-/// Runs tests, those of one target together. Comparisons are written to `comparisons`.
+/// Runs tests. Comparisons are written to `comparisons`.
+///
+/// All packages are built together, as for the other tests: alone, a package has other features, and
+/// what it depends on would be compiled again.
 ///
 /// # Errors
-/// Cargo cannot be started, or a target cannot be built.
+/// Cargo cannot be started, a target cannot be built, or two tests have the same name.
 pub fn run<'a>(
     tests: impl Iterator<Item = &'a Test>,
     comparisons: &Path,
 ) -> Result<BTreeMap<Test, Outcome>, String> {
-    let mut targets: BTreeMap<(&str, &str), BTreeSet<&Test>> = BTreeMap::new();
+    let mut names: BTreeMap<&str, &Test> = BTreeMap::new();
     for test in tests {
-        targets.entry((&test.package, &test.target)).or_default().insert(test);
+        if let Some(other) = names.insert(&test.name, test).filter(|other| *other != test) {
+            return Err(format!("two tests have one name: {test:?} and {other:?}"));
+        }
     }
-    let mut outcomes = BTreeMap::new();
-    for ((package, target), tests) in targets {
-        let mut command = Command::new(env!("CARGO"));
-        command.args(["test", "--package", package]);
+    let targets: BTreeSet<&str> = names.values().map(|test| &*test.target).collect();
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["test", "--workspace", "--no-fail-fast"]);
+    for target in targets {
         match target {
             "lib" => command.arg("--lib"),
             name => command.args(["--test", name]),
         };
-        command.args(["--", "--exact"]).args(tests.iter().map(|test| &test.name));
-        let output = command.env(FOLDER, comparisons).stderr(std::process::Stdio::inherit());
-        let output = output.output().map_err(|error| format!("cargo: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        if !text.contains("test result:") {
-            return Err(format!("the tests {target} of {package} did not run:\n{text}"));
+    }
+    command.args(["--", "--exact"]).args(names.keys());
+    let output = command.env(FOLDER, comparisons).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("cargo: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !text.contains("test result:") {
+        return Err(format!("the tests did not run:\n{text}"));
+    }
+    let mut outcomes = BTreeMap::new();
+    for (name, test) in names {
+        let outcome = outcome(&text, name);
+        if outcome != Outcome::Passed {
+            eprintln!("{} {} {name}: {outcome:?}", test.package, test.target);
         }
-        for &test in &tests {
-            let outcome = outcome(&text, &test.name);
-            if outcome != Outcome::Passed {
-                eprintln!("{package} {target} {}: {outcome:?}", test.name);
-            }
-            outcomes.insert(test.clone(), outcome);
-        }
-        if !output.status.success() {
-            eprintln!("{text}");
-        }
+        outcomes.insert(test.clone(), outcome);
+    }
+    if !output.status.success() {
+        eprintln!("{text}");
     }
     Ok(outcomes)
 }
