@@ -8,8 +8,8 @@ use mlx5_evidence::{Comparison, Row, Table};
 use mlx5_sys::ifc::{
     Field, access_register_in, create_eq_in, create_eq_out, create_mkey_in,
     eth_802_3_cntrs_grp_data_layout, eth_2819_cntrs_grp_data_layout,
-    eth_2863_cntrs_grp_data_layout, mkc, opcode, ppcnt_reg, query_vport_counter_in,
-    query_vport_counter_out, traffic_counter,
+    eth_2863_cntrs_grp_data_layout, mkc, opcode, ppcnt_reg, query_q_counter_out,
+    query_vport_counter_in, query_vport_counter_out, traffic_counter,
 };
 
 use super::counters::{counts, sets};
@@ -471,6 +471,8 @@ fn each_fault_moves_the_counters_that_were_measured() {
     });
     for row in table.rows() {
         let (side, name) = (row.text("side"), row.text("counter"));
+        let mut fields = query_q_counter_out::FIELDS.iter();
+        assert!(fields.any(|(field, _)| field.eq_ignore_ascii_case(name)), "no counter {name}");
         let mut cells = vec![side.to_owned(), name.to_owned()];
         for (fault, moved) in FAULTS.iter().zip(&moved) {
             let counts = &moved[usize::from(side == "server")];
@@ -492,6 +494,22 @@ fn each_fault_moves_the_counters_that_were_measured() {
         comparison.row(&cells);
     }
     comparison.write();
+    // Of the others, those move that tell of the same in other words.
+    for (fault, moved) in FAULTS.iter().zip(&moved) {
+        for (side, counts) in ["client", "server"].into_iter().zip(moved) {
+            let listed = |name: &str| {
+                let mut rows = table.rows().filter(|row| row.text("side") == side);
+                rows.any(|row| row.text("counter").eq_ignore_ascii_case(name))
+            };
+            let others = counts.iter().map(|(name, _)| *name).filter(|name| !listed(name));
+            let expected: &[_] = match (side, *fault) {
+                ("client", "SGE_LEN" | "LKEY" | "PERM") => &["REQ_LOCAL_PROTECTION"],
+                ("client", "PEER_QP_ERR" | "PEER_KILL") => &["ROCE_SLOW_RESTART_CNPS"],
+                _ => &[],
+            };
+            assert_eq!(others.collect::<Vec<_>>(), expected, "{fault}, {side}");
+        }
+    }
 }
 
 /// Returns the counters of a group of the port (PPCNT).
