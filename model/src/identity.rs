@@ -180,6 +180,9 @@ pub struct Identity {
     /// A seed, if send WQEs that change behind their doorbell are executed in either version: as they
     /// were, or as they are when their turn comes. `None` for the latter alone.
     pub prefetch: Option<u64>,
+    /// A seed, if data that arrives becomes visible in any order that the specification allows. `None`
+    /// for the order of arrival.
+    pub placement: Option<u64>,
 }
 
 impl Identity {

@@ -48,6 +48,7 @@
 //! | `MLX5_MODEL_PROFILE` | `complete`, `cx5`, `cx6`, `cx6dx` (RoCE alone), `cx7`: the generation of ConnectX (docs/model.md, "Profiles") | `complete` |
 //! | `MLX5_MODEL_FAULTS` | rules for faults of frames and devices (see docs/model.md, "Faults"), or the path of a file of rules, with at least one slash | none |
 //! | `MLX5_MODEL_PREFETCH` | a seed, 0 to 2^64 - 1: send WQEs that change behind their doorbell are executed as they were, or as they are when their turn comes, as the seed decides | as they are |
+//! | `MLX5_MODEL_PLACEMENT` | a seed, 0 to 2^64 - 1: data that arrives becomes visible in an order that the seed draws, among those that the specification allows | the order of arrival |
 //! | `MLX5_MODEL_PRIVILEGE` | `granted`; `checked`: raw packet queue pairs and flows fail without `CAP_NET_RAW`, as on Linux | `granted` |
 //! | `MLX5_MODEL_NODE` | `open`, `missing`, `forbidden`: whether the device's node can be opened | `open` |
 //! | `MLX5_MODEL_UAR` | `all`, `noncached`: the kinds of register pages given | `all` |

@@ -5,6 +5,7 @@
 //! `command/` creates objects.
 
 mod boundary;
+mod placement;
 mod port;
 mod reaction;
 mod registers;
@@ -24,6 +25,7 @@ use crate::object::{Memic, Objects};
 use crate::trace::{Call, Observed};
 use crate::wire::{Direction, Frame, Header, Way, ethernet};
 pub(crate) use boundary::Tapping;
+pub(crate) use placement::Placement;
 pub use port::Port;
 pub(crate) use port::{Aftermath, TURN};
 pub(crate) use reaction::{Destination, Reaction, parameter};
@@ -55,6 +57,8 @@ pub struct Card {
     /// Draws the versions of WQEs that have changed behind their doorbell, if they are not all executed
     /// as they are when their turn comes.
     pub(crate) prefetch: Option<Random>,
+    /// Data that waits to become visible, if it does not in the order of arrival.
+    pub(crate) placement: Option<Placement>,
     /// The transport's state of the port.
     pub port: Port,
     /// Traffic counters of the port.
@@ -103,6 +107,7 @@ impl Card {
     pub fn new(identity: Identity, memory: Arc<dyn Memory>, clock: Clock) -> Self {
         let random = Random::seeded(identity.seed);
         let prefetch = identity.prefetch.map(Random::seeded);
+        let placement = identity.placement.map(Placement::seeded);
         let port_state = identity.port;
         Self {
             function: Function::running(),
@@ -114,6 +119,7 @@ impl Card {
             clock,
             random,
             prefetch,
+            placement,
             port: Port::default(),
             traffic: Traffic::default(),
             congestion: CongestionCounts::default(),

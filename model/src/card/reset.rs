@@ -25,6 +25,7 @@ impl Card {
 
     /// Destroys all objects, and with them everything that they have not finished.
     pub(crate) fn clear(&mut self) {
+        self.place_all();
         self.objects = Objects::default();
         self.identity.gids.clone_from(&self.own_gids);
         self.identity.gid_macs.clear();

@@ -279,6 +279,7 @@ impl Card {
     fn reply(&mut self, input: &[u8], output: &mut [u8]) {
         output.fill(0);
         self.software_came_by();
+        self.place_all();
         if let Err(refusal) = self.dispatch(input, output) {
             let opcode = input.get(..2).map_or(0, |_| get(input, OPCODE) as u16);
             let (status, syndrome) = refusal.reply(opcode);

@@ -134,6 +134,7 @@ pub fn identity(link: Link) -> Identity {
         timeouts: Timeouts::default(),
         counter_sets: CounterSets::Allowed,
         prefetch: None,
+        placement: None,
     }
 }
 

@@ -41,6 +41,7 @@ pub fn identities(devices: usize, link: Link, seed: u64) -> Vec<Identity> {
                 timeouts: Timeouts::default(),
                 counter_sets: CounterSets::default(),
                 prefetch: None,
+                placement: None,
             }
         })
         .collect()

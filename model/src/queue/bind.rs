@@ -23,6 +23,7 @@ impl Card {
     /// Changes a key as a queue pair's UMR asks, or not at all. The memory or the keys behind the
     /// key are examined when it is used.
     pub(crate) fn change_key(&mut self, domain: Domain, umr: &Umr) -> Result<(), Syndrome> {
+        self.place_all();
         let by = self.changer(domain);
         let entries = self.new_entries(domain, by, umr)?;
         let Objects { mkeys, room, .. } = &mut self.objects;

@@ -177,6 +177,30 @@ impl Card {
         })
     }
 
+    /// Writes a packet's data to memory behind a key, as [`Card::write_key`] does. With a seed of placement,
+    /// some of it becomes visible later: see [`Card::place`].
+    pub(crate) fn deliver_key(
+        &mut self,
+        domain: Domain,
+        key: u32,
+        address: u64,
+        access: Access,
+        from: &[u8],
+    ) -> Result<(), Denied> {
+        let Some(mut placement) = self.placement.take() else {
+            return self.write_key(domain, key, address, access, from);
+        };
+        let memory = &*self.memory;
+        self.port.pace.wrote(from.len());
+        let access = (access, INDIRECTION);
+        let added = self.pieces(domain, key, address, 0..from.len(), access, &mut |bus, bytes| {
+            placement.add(domain.qp, memory, bus, &from[bytes])
+        });
+        placement.place_some(domain.qp, memory, self.clock.now());
+        self.placement = Some(placement);
+        added
+    }
+
     /// Changes eight aligned bytes behind a key at once and returns the old bytes, in memory order.
     /// `address` must be a multiple of 8, and the bytes contiguous (else [`Denied::Bounds`]).
     pub fn update_key(
@@ -256,6 +280,7 @@ impl Card {
     /// Invalidates a key, as a peer's SEND with invalidate asks. The whole key has to match, be in
     /// use, and allow remote invalidation.
     pub(crate) fn invalidate_key(&mut self, domain: Domain, key: u32) -> Result<(), Denied> {
+        self.place_all();
         let mkey = self.objects.mkeys.get_mut(key >> 8).ok_or(Denied::Key)?;
         if mkey.get(mkc::MKEY_7_0) != key & 0xff || mkey.get(mkc::FREE) == 1 {
             return Err(Denied::Key);
@@ -313,27 +338,53 @@ impl Card {
         offset: u64,
         from: &[u8],
     ) -> Result<(), Denied> {
-        let mut rest = from;
-        let mut skip = offset;
-        for piece in data {
-            if rest.is_empty() {
-                return Ok(());
-            }
-            let Some(n) = part(piece, &mut skip, rest.len()) else { continue };
-            let (now, later) = rest.split_at(n);
-            match piece {
-                // Nothing can be scattered into a WQE.
-                Data::Inline(_) => return Err(Denied::Rights),
-                Data::Pointer { key, address, .. } => {
-                    let at = address.checked_add(skip).ok_or(Denied::Bounds)?;
-                    self.write_key(domain, *key, at, Access::LocalWrite, now)?;
-                }
-            }
-            skip = 0;
-            rest = later;
-        }
-        if rest.is_empty() { Ok(()) } else { Err(Denied::Bounds) }
+        scattered(data, offset, from, |key, at, bytes| {
+            self.write_key(domain, key, at, Access::LocalWrite, bytes)
+        })
     }
+
+    /// Writes a packet's data to the scatter list, as [`Card::scatter`] and [`Card::deliver_key`] do.
+    pub(crate) fn deliver_list(
+        &mut self,
+        domain: Domain,
+        data: &[Data],
+        offset: u64,
+        from: &[u8],
+    ) -> Result<(), Denied> {
+        scattered(data, offset, from, |key, at, bytes| {
+            self.deliver_key(domain, key, at, Access::LocalWrite, bytes)
+        })
+    }
+}
+
+/// Does `work` on each piece of the scatter list that bytes go to, `offset` bytes into it: key, address
+/// and bytes.
+fn scattered(
+    data: &[Data],
+    offset: u64,
+    from: &[u8],
+    mut work: impl FnMut(u32, u64, &[u8]) -> Result<(), Denied>,
+) -> Result<(), Denied> {
+    let mut rest = from;
+    let mut skip = offset;
+    for piece in data {
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let Some(n) = part(piece, &mut skip, rest.len()) else { continue };
+        let (now, later) = rest.split_at(n);
+        match piece {
+            // Nothing can be scattered into a WQE.
+            Data::Inline(_) => return Err(Denied::Rights),
+            Data::Pointer { key, address, .. } => {
+                let at = address.checked_add(skip).ok_or(Denied::Bounds)?;
+                work(*key, at, now)?;
+            }
+        }
+        skip = 0;
+        rest = later;
+    }
+    if rest.is_empty() { Ok(()) } else { Err(Denied::Bounds) }
 }
 
 /// How many bytes of a list's piece an access that skips `skip` bytes and wants `wanted` touches;

@@ -108,9 +108,10 @@ impl Header {
             let no_sets = u8::from(card.counter_sets == CounterSets::Refused) << 7;
             put.u8(no_sets | profile | is_pci | u8::from(card.user_contexts));
             let prefetch = u8::from(card.prefetch.is_some()) << 7;
-            put.u8(card.port as u8 | prefetch).u8(card.log_mtu.unwrap_or(0) as u8);
+            let placement = u8::from(card.placement.is_some()) << 6;
+            put.u8(card.port as u8 | prefetch | placement).u8(card.log_mtu.unwrap_or(0) as u8);
             put.u8(card.timeouts.code());
-            if let Some(seed) = card.prefetch {
+            for seed in [card.prefetch, card.placement].into_iter().flatten() {
                 put.u64(seed);
             }
         }
@@ -187,8 +188,8 @@ impl Header {
             let user_contexts = flags & 1 == 1;
             let bus = if flags & 2 == 0 { Bus::Process } else { Bus::Pci };
             let port = take.u8()?;
-            let prefetches = port >> 7 == 1;
-            let port = *PortState::ALL.get(usize::from(port & 0x7f))?;
+            let (prefetches, places) = (port >> 7 == 1, port >> 6 & 1 == 1);
+            let port = *PortState::ALL.get(usize::from(port & 0x3f))?;
             let log_mtu = match take.u8()? {
                 0 => None,
                 log_mtu @ 8..=12 => Some(log_mtu.into()),
@@ -196,6 +197,7 @@ impl Header {
             };
             let timeouts = take.u8().and_then(Timeouts::from_code)?;
             let prefetch = if prefetches { Some(take.u64()?) } else { None };
+            let placement = if places { Some(take.u64()?) } else { None };
             cards.push(Identity {
                 node_guid,
                 link,
@@ -213,6 +215,7 @@ impl Header {
                 timeouts,
                 counter_sets,
                 prefetch,
+                placement,
             });
         }
         let header = Header { build, detail, process, program, began, monotonic, cards };

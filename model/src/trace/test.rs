@@ -29,6 +29,16 @@ const ADD: u8 = 0x12;
 
 /// Records what two cards of one process do about each other's requests.
 fn record(setup: Setup, detail: Detail, work: impl FnOnce(&mut Pair)) -> Vec<u8> {
+    record_placed(setup, detail, None, work)
+}
+
+/// The same with a seed of placement.
+fn record_placed(
+    setup: Setup,
+    detail: Detail,
+    placement: Option<u64>,
+    work: impl FnOnce(&mut Pair),
+) -> Vec<u8> {
     let stream = Arc::new(Mutex::new(Vec::new()));
     let identities = [0, 1].map(|index: u16| {
         let mut identity = identity(setup.link);
@@ -36,6 +46,7 @@ fn record(setup: Setup, detail: Detail, work: impl FnOnce(&mut Pair)) -> Vec<u8>
         identity.lid = if setup.link == Link::Roce { 0 } else { 7 + index };
         identity.gids[0][15] = 1 + index as u8;
         identity.mac = mac(&identity.gids[0]);
+        identity.placement = placement;
         identity
     });
     let header = Header::of_this_process(identities.to_vec(), detail);
@@ -115,6 +126,22 @@ fn faults_are_done_again() {
         .collect();
     for call in [Call::Port(false), Call::OverrunCqs(None), Call::OverrunEqs(None), Call::Stop] {
         assert!(calls.contains(&call), "{call:?}");
+    }
+}
+
+#[test]
+fn data_that_became_visible_out_of_order_does_so_again() {
+    for seed in 0..8 {
+        let bytes = record_placed(Setup::default(), Detail::Replay, Some(seed), |pair| {
+            exchange(pair);
+            let [own, peer] = &mut pair.sides;
+            own.write_to(4096, 3000, peer.key);
+            pair.settle();
+            while pair.tick().is_some() {}
+        });
+        let verdict = replayed(&bytes).unwrap();
+        assert!(verdict.is_equal() && !verdict.cut, "{verdict:#?}");
+        assert_eq!(verdict.cqes, 6);
     }
 }
 
@@ -380,6 +407,7 @@ fn the_header_is_read_as_it_was_written() {
     let mut cards = vec![identity(Link::Roce); 3];
     cards[1].counter_sets = CounterSets::Refused;
     cards[1].prefetch = Some(7);
+    cards[2].placement = Some(8);
     cards[2].profile = Profile::ConnectX7;
     let header = Header::of_this_process(cards.clone(), Detail::Story);
     let bytes = header.bytes();

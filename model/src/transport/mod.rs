@@ -209,6 +209,9 @@ impl Card {
     fn fire(&mut self) {
         self.expire_moderation();
         let now = self.clock.now();
+        for qp in self.place_due(now) {
+            self.transport(qp, |card, transport| transport.wake(card, qp));
+        }
         for _ in 0..TURN {
             let Some(qp) = self.port.due(now) else { break };
             self.transport(qp, |card, transport| transport.expire(card, qp));
@@ -225,7 +228,8 @@ impl Card {
     /// Returns the time of the next timer, in nanoseconds of the device's clock.
     pub fn deadline(&self) -> Option<u64> {
         let faults = self.impairment.as_ref().and_then(|impairment| impairment.deadline());
-        self.port.deadline().into_iter().chain(self.moderation_deadline()).chain(faults).min()
+        let others = [self.moderation_deadline(), self.placement_deadline(), faults];
+        self.port.deadline().into_iter().chain(others.into_iter().flatten()).min()
     }
 
     /// Handles a queue pair's state change by command, or a command's change of its context. To
@@ -304,7 +308,10 @@ impl Card {
         while let Some(outcome) = self.port.release() {
             any = true;
             match outcome {
-                Outcome::Completion(completion) => self.complete(&completion),
+                Outcome::Completion(completion) => {
+                    self.place(completion.qp);
+                    self.complete(&completion);
+                }
                 Outcome::Event(qp, event) => self.qp_event(qp, event),
             }
         }

@@ -44,10 +44,24 @@ pub(super) fn put(
     offset: u64,
     bytes: &[u8],
 ) -> Result<(), Syndrome> {
-    card.scatter(wqe.domain, &wqe.data, offset, bytes).map_err(|denied| {
-        tracing::debug!(qp = wqe.domain.qp, ?denied, "cannot scatter");
-        Syndrome::LocalProtection(Protection::Scatter(denied))
-    })
+    card.scatter(wqe.domain, &wqe.data, offset, bytes).map_err(|denied| unscattered(wqe, denied))
+}
+
+/// Writes bytes of a connection's message, as [`put`] does. They are visible before the completion of
+/// the receive, and possibly not earlier.
+pub(super) fn deliver(
+    card: &mut Card,
+    wqe: &ReceiveWqe,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(), Syndrome> {
+    card.deliver_list(wqe.domain, &wqe.data, offset, bytes)
+        .map_err(|denied| unscattered(wqe, denied))
+}
+
+fn unscattered(wqe: &ReceiveWqe, denied: Denied) -> Syndrome {
+    tracing::debug!(qp = wqe.domain.qp, ?denied, "cannot scatter");
+    Syndrome::LocalProtection(Protection::Scatter(denied))
 }
 
 /// Returns whether the CQE carries the payload of a SEND itself: the whole message is in this
@@ -147,10 +161,10 @@ impl Write {
     }
 
     /// Writes the payload of the packet that the message ends with so far.
-    pub fn put(&self, card: &Card, domain: Domain, payload: &[u8]) -> Result<(), Denied> {
+    pub fn put(&self, card: &mut Card, domain: Domain, payload: &[u8]) -> Result<(), Denied> {
         let done = u64::from(self.received) - payload.len() as u64;
         let address = self.reth.address.wrapping_add(done);
-        card.write_key(domain, self.reth.key, address, Access::RemoteWrite, payload)
+        card.deliver_key(domain, self.reth.key, address, Access::RemoteWrite, payload)
     }
 
     /// Returns the bytes of the message, if all have arrived.

@@ -136,6 +136,8 @@ pub(super) struct Config {
     pub timeouts: Timeouts,
     /// The seed with which WQEs that have changed are executed in either version.
     pub prefetch: Option<u64>,
+    /// The seed with which data becomes visible in any order that the specification allows.
+    pub placement: Option<u64>,
     /// Rules for faults of devices and frames.
     pub faults: Faults,
     /// Whether device nodes can be opened.
@@ -160,6 +162,7 @@ const VARIABLES: &[&str] = &[
     "MLX5_MODEL_NETWORK",
     "MLX5_MODEL_NODE",
     "MLX5_MODEL_OBSERVE",
+    "MLX5_MODEL_PLACEMENT",
     "MLX5_MODEL_PORT",
     "MLX5_MODEL_PREFETCH",
     "MLX5_MODEL_PRIVILEGE",
@@ -205,6 +208,7 @@ impl Config {
             log_mtu: self.log_mtu,
             timeouts: self.timeouts,
             prefetch: self.prefetch,
+            placement: self.placement,
             ..identity
         }
     }
@@ -239,7 +243,8 @@ impl Config {
         }
         let devices = number(get, "MLX5_MODEL_DEVICES", 1, DEVICES)?;
         let timeouts = timeouts(get)?;
-        let prefetch = prefetch(get)?;
+        let prefetch = seed(get, "MLX5_MODEL_PREFETCH")?;
+        let placement = seed(get, "MLX5_MODEL_PLACEMENT")?;
         let network = network(get, link, devices)?;
         let (devices, link) = match &network {
             Network::Machine => (devices.unwrap_or(1), link.unwrap_or(Link::InfiniBand)),
@@ -311,6 +316,7 @@ impl Config {
             log_mtu,
             timeouts,
             prefetch,
+            placement,
             faults,
             node: node.unwrap_or(Node::Open),
             pages: pages.unwrap_or(Pages::All),
@@ -399,12 +405,14 @@ fn timeouts(get: &dyn Fn(&str) -> Result<Option<String>, String>) -> Result<Time
     })
 }
 
-/// Reads the seed of the versions of WQEs that have changed.
-fn prefetch(get: &dyn Fn(&str) -> Result<Option<String>, String>) -> Result<Option<u64>, String> {
-    const NAME: &str = "MLX5_MODEL_PREFETCH";
-    let Some(text) = get(NAME)? else { return Ok(None) };
+/// Reads the seed of a mode that is off without one.
+fn seed(
+    get: &dyn Fn(&str) -> Result<Option<String>, String>,
+    name: &str,
+) -> Result<Option<u64>, String> {
+    let Some(text) = get(name)? else { return Ok(None) };
     let seed = text.parse().map(Some);
-    seed.map_err(|_| format!("{NAME} is {text:?}, not a seed: a number from 0 to {}", u64::MAX))
+    seed.map_err(|_| format!("{name} is {text:?}, not a seed: a number from 0 to {}", u64::MAX))
 }
 
 /// Reads the rules for faults: a value with a slash is the path of a file.

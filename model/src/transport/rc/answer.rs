@@ -173,7 +173,7 @@ impl Requester {
             // Memory that is too short for an atomic's answer takes its first bytes.
             let room = bytes.len().min(request.wqe.length() as usize);
             let bytes = if original.is_some() { &bytes[..room] } else { bytes };
-            if let Err(denied) = card.scatter(domain, &request.wqe.data, done, bytes) {
+            if let Err(denied) = card.deliver_list(domain, &request.wqe.data, done, bytes) {
                 tracing::debug!(qp = own.number, ?denied, "cannot scatter");
                 return Err(Syndrome::LocalProtection(Protection::Scatter(denied)));
             }

@@ -51,6 +51,13 @@ impl Responder {
         own: &Parameters,
         budget: &mut usize,
     ) -> Result<(), Refused> {
+        // Acknowledges and completions say that all data is there. Connections of a target share its data
+        // that waits, and do not wait for each other's.
+        match own.service {
+            Service::Dc if !self.replies.is_empty() => card.place(own.number),
+            _ if card.has_waiting_data(own.number) => return Ok(()),
+            _ => {}
+        }
         while let Some(reply) = self.replies.front_mut() {
             if *budget == 0 && !matches!(reply, Reply::Outcome(_)) {
                 break;

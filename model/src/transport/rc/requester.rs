@@ -498,6 +498,10 @@ impl Requester {
     /// Completes the oldest request, which is answered.
     pub(super) fn retire(&mut self, card: &mut Card, own: &Parameters) {
         let Some(request) = self.requests.pop_front() else { return };
+        if request.kind.is_fetch() {
+            // Fenced requests behind it may send the data.
+            card.place(own.number);
+        }
         if self.cursor > 0 {
             self.cursor -= 1;
         } else {

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use mlx5_sys::ifc::{Field, query_q_counter_out as counter};
 
 use super::super::receive::{
-    LONGEST, Write, WriteError, check_room, establish, fits, operation, put, received, rides_in_cqe,
+    LONGEST, Write, WriteError, check_room, deliver, establish, fits, operation, received,
+    rides_in_cqe,
 };
 use super::super::{Completion, Outcome, Parameters, Psn};
 use super::delayed::Delayed;
@@ -158,6 +159,10 @@ impl Responder {
         payload: &[u8],
     ) -> Result<(), Refused> {
         let psn = Psn::new(header.psn);
+        if !header.opcode.is_send() && !header.opcode.is_write() {
+            // READs and atomics see what came before them.
+            card.place(own.number);
+        }
         if let Some(event) = establish(card, own.number, &mut self.established) {
             self.owe(event);
         }
@@ -362,7 +367,7 @@ impl Responder {
         let total = done + payload.len() as u64;
         let inline = tagged.is_none() && rides_in_cqe(card, own.number, header, payload);
         let stored = check_room(&wqe, total)
-            .and_then(|()| if inline { Ok(()) } else { put(card, &wqe, done, payload) });
+            .and_then(|()| if inline { Ok(()) } else { deliver(card, &wqe, done, payload) });
         if let Err(syndrome) = stored {
             let (code, event) = match syndrome {
                 Syndrome::LocalLength => (NakCode::InvalidRequest, QpEvent::InvalidRequest),

@@ -31,7 +31,7 @@ fn responding(setup: Setup, seed: u64) -> Pair {
     Pair::between(sides)
 }
 
-fn destroy_key(side: &mut Side) {
+pub(super) fn destroy_key(side: &mut Side) {
     let destroy = Command::new(opcode::DESTROY_MKEY, 0x10);
     let destroy = destroy.set(destroy_mkey_in::MKEY_INDEX, side.key >> 8);
     side.rig.run(&destroy).expect("accepted");

@@ -14,6 +14,7 @@
 //! - [`boundary`]: what QUERY_QP shows of requests that have landed.
 //! - [`duplicates`]: PSNs that were executed already.
 //! - [`changed`]: WQEs that change behind their doorbell.
+//! - [`placement`]: data that becomes visible out of order.
 //! - [`destroyed`]: requests to keys and queue pairs that are gone.
 //! - [`faults`]: faults of devices by rule.
 //! - [`unreliable`] and [`datagram`]: services without retransmission.
@@ -44,6 +45,7 @@ pub(crate) mod extended;
 mod faults;
 mod limits;
 mod measured;
+mod placement;
 mod rules;
 mod scale;
 mod seeds;

@@ -224,6 +224,12 @@ impl Side {
         mkey(&mut self.rig, &pages, change)
     }
 
+    /// A key over pages at which no memory answers.
+    pub fn key_over_nothing(&mut self) -> u32 {
+        let pages = vec![1 << 40; self.pages.len()];
+        mkey(&mut self.rig, &pages, |command| command)
+    }
+
     /// Posts a WRITE of the region's first bytes to the peer's at `offset`.
     pub fn write_to(&mut self, offset: u64, length: u32, key: u32) -> u16 {
         let mut post = Post::new(0x08);

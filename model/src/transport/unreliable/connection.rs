@@ -4,7 +4,7 @@
 use mlx5_sys::ifc::query_q_counter_out as counter;
 
 use super::super::receive::{
-    Write, check_room, establish, fits, operation, put, received, rides_in_cqe,
+    Write, check_room, deliver, establish, fits, operation, received, rides_in_cqe,
 };
 use super::super::{Parameters, Psn};
 use super::Failure;
@@ -118,7 +118,7 @@ impl Receiver {
         let total = done + payload.len() as u64;
         let inline = rides_in_cqe(card, own.number, header, payload);
         check_room(&wqe, total)
-            .and_then(|()| if inline { Ok(()) } else { put(card, &wqe, done, payload) })
+            .and_then(|()| if inline { Ok(()) } else { deliver(card, &wqe, done, payload) })
             .map_err(|syndrome| Failure::Receive(wqe.taken(), syndrome))?;
         if header.opcode.ends() {
             let mut held = received(own, header, operation(header), wqe.taken(), total as u32);

@@ -104,6 +104,16 @@ fn a_seed_lets_changed_wqes_be_executed_in_either_version() {
 }
 
 #[test]
+fn a_seed_lets_data_become_visible_in_any_order() {
+    let placement = |pairs| {
+        let identity = crate::command::test::identity(Link::InfiniBand);
+        read(pairs).unwrap().applied_to(identity).placement
+    };
+    assert_eq!(placement(&[]), None);
+    assert_eq!(placement(&[("MLX5_MODEL_PLACEMENT", "0")]), Some(0));
+}
+
+#[test]
 fn an_ethernet_port_waits_for_no_subnet_manager() {
     let port = |state| read(&[("MLX5_MODEL_LINK", "roce"), ("MLX5_MODEL_PORT", state)]);
     assert_eq!(port("disabled").unwrap().port, PortState::Disabled);
@@ -150,6 +160,7 @@ fn a_value_that_is_not_known_is_refused_by_name() {
         ("MLX5_MODEL_TIMEOUTS", "12"),
         ("MLX5_MODEL_PREFETCH", ""),
         ("MLX5_MODEL_PREFETCH", "-1"),
+        ("MLX5_MODEL_PLACEMENT", "any"),
         ("MLX5_MODEL_FAULTS", "los"),
         ("MLX5_MODEL_FAULTS", "/no/such/file"),
         ("MLX5_MODEL_NODE", "gone"),
