@@ -194,7 +194,8 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
         say("WRITE", format!("acknowledged: {CLIENTS_TEXT:?}"));
     }
 
-    // 18. The client is done, and the server looks.
+    // 18. The client is done, and the server looks. A program without such a barrier posts a SEND, or a
+    //     WRITE with immediate: the bytes themselves may become visible in any order.
     connection.barrier(3)?;
     if side == Side::Server {
         say("memory", format!("the client left {:?}", text_of(&memory)));

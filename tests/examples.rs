@@ -23,6 +23,23 @@ fn ping_pong_is_right_in_every_mode() {
     }
 }
 
+#[test]
+fn ping_pong_relies_on_no_order_of_placement() {
+    // Messages of three lines: number and last byte are in two of them.
+    for (mode, seed) in
+        [("send", "1"), ("write", "1"), ("write", "2"), ("write", "3"), ("read", "1")]
+    {
+        let variable = ("MLX5_MODEL_PLACEMENT", seed);
+        let mut server =
+            Process::example_where("rc_pingpong", &["--listen", "127.0.0.1"], variable);
+        let address = server.address();
+        let options = ["--connect", &address, "--mode", mode, "--size", "184", "--iters", "200"];
+        let client = Process::example_where("rc_pingpong", &options, variable);
+        assert!(client.end().contains("round trips/s"), "{mode} {seed}");
+        assert!(server.end().contains("every message was right"), "{mode} {seed}");
+    }
+}
+
 /// A namespace for each side, joined by virtual Ethernet. The first argument is the example.
 const NAMESPACES: &str = r#"
     set -e

@@ -171,14 +171,15 @@ impl Link {
             // above, and it is read again only after the new receive has completed.
             unsafe { self.receives.post(round + RECEIVES, self.sge(slot))? };
         } else {
-            // A WRITE makes no completion here; its last byte is the last to arrive.
+            // A WRITE makes no completion here, and its bytes may become visible in any order. So this
+            // waits for both stamps. They say nothing about the bytes between, which are the same in
+            // every round: a program that reads such bytes uses WRITE with immediate.
             let last = self.task.size - 1;
-            while self.region.poll_byte(last) != marker(round) {
+            while self.region.poll_byte(last) != marker(round) || self.check(0, round).is_err() {
                 // An error would come as a completion.
                 self.poll()?;
                 wait.once("peer's WRITE")?;
             }
-            self.check(0, round)?;
         }
         Ok(())
     }
@@ -212,12 +213,19 @@ impl Link {
             _ => 0,
         };
         let mut bytes = vec![0; self.task.size];
-        self.region.read(self.offset(slot), &mut bytes);
         let stamped = bytes.len().min(8);
         let body = stamped..bytes.len().saturating_sub(1).max(stamped);
-        match body.clone().find(|&at| bytes[at] != body_byte(at)) {
-            None => Ok(()),
-            Some(at) => Err(format!("byte {at} of the last message is wrong").into()),
+        let mut wait = Wait::new(Instant::now() + TIMEOUT);
+        loop {
+            self.region.read(self.offset(slot), &mut bytes);
+            match body.clone().find(|&at| bytes[at] != body_byte(at)) {
+                None => return Ok(()),
+                // Bytes of a WRITE may come after its stamps.
+                Some(_) if self.task.mode == Mode::Write => {
+                    wait.once("WRITE with all bytes of the last message")?;
+                }
+                Some(at) => return Err(format!("byte {at} of the last message is wrong").into()),
+            }
         }
     }
 

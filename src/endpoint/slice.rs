@@ -159,8 +159,8 @@ impl MrSlice {
         bytes
     }
 
-    /// Returns the byte at `offset` as it is now, like [`MemoryRegion::poll_byte`]: later reads see
-    /// what the HCA wrote before that byte.
+    /// Returns the byte at `offset` as it is now, like [`MemoryRegion::poll_byte`]. It says nothing
+    /// about other bytes, not even about earlier ones of the same message.
     ///
     /// # Panics
     /// If it lies outside the slice.

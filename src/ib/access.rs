@@ -42,8 +42,8 @@ bitflags! {
         /// The memory is known to lie on huge pages.
         #[doc(alias = "IBV_ACCESS_HUGETLB")]
         const HUGETLB = raw::IBV_ACCESS_HUGETLB.0;
-        /// PCIe may reorder the HCA's writes: faster on some hosts; polling the last byte of a
-        /// message is then no proof that the rest has arrived.
+        /// PCIe may reorder the HCA's writes, which is faster on some hosts. With or without it,
+        /// the last byte of a message is no proof that the rest has arrived.
         #[doc(alias = "IBV_ACCESS_RELAXED_ORDERING")]
         const RELAXED_ORDERING = raw::IBV_ACCESS_RELAXED_ORDERING.0;
     }

@@ -323,8 +323,13 @@ impl MemoryRegion {
         unsafe { volatile::load(self.address.add(offset).as_ptr(), data) }
     }
 
-    /// Returns the byte at `offset` as it is now. Later reads see what the HCA wrote before that
+    /// Returns the byte at `offset` as it is now. Later reads see what became visible before that
     /// byte. One load and an acquire fence, for polling for a peer's WRITE.
+    ///
+    /// The byte says nothing about other bytes: those of a message, and of successive messages, may
+    /// become visible in any order, the last byte first (InfiniBand, 9.5; adaptive routing). All is
+    /// there once a SEND or a WRITE with immediate behind it completes here. Without one, put a
+    /// number or a checksum into each 64-byte line.
     ///
     /// # Panics
     /// If it lies outside the region.

@@ -146,6 +146,9 @@ encode!([P: Payload] SendImm<P>, SEND_IMM, payload payload, imm imm);
 
 /// RDMA WRITE: puts the payload into the peer's memory, and the peer does not notice.
 ///
+/// The bytes may become visible to the peer in any order, also across WRITEs. A SEND, a WRITE with
+/// immediate or an atomic behind it shows the peer that they are there.
+///
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, memory, remote, .. } = rig::link()?;
