@@ -48,6 +48,8 @@ fn main() -> Result<()> {
         println!("\n{name}: {fault}");
         let mut step = Command::new(env::current_exe()?);
         let step = step.arg(name).env("MLX5_MODEL", "always").env("MLX5_MODEL_FAULTS", fault);
+        // As many tries as the specification has. Devices with RoCE add some.
+        let step = step.env("MLX5_MODEL_TIMEOUTS", "specification");
         if !step.status()?.success() {
             return Err(format!("the step {name} failed").into());
         }

@@ -242,7 +242,13 @@ fn a_failed_connection_gives_all_buffers_back_and_connects_anew() {
 
 #[test]
 fn each_fault_is_seen_and_recovered_from() {
-    let text = Process::example_where("fault_lab", &[], SOON).end();
+    for link in ["infiniband", "roce"] {
+        let text = Process::example_where("fault_lab", &[], ("MLX5_MODEL_LINK", link)).end();
+        each_fault_is_in(&text);
+    }
+}
+
+fn each_fault_is_in(text: &str) {
     let steps: Vec<&str> = text.split("\n\n").map(str::trim_end).collect();
     let seen = |name: &str, lines: &[&str]| {
         let step = steps.iter().find(|step| step.trim_start().starts_with(&format!("{name}: ")));

@@ -366,7 +366,7 @@ impl Seen {
             |character: char| !(character.is_ascii_alphanumeric() || character == '.'),
             "-",
         )
-        .trim_start_matches('.')
+        .trim_start_matches(['.', '-'])
         .to_owned()
     }
 }

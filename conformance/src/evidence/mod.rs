@@ -13,7 +13,7 @@ mod ring;
 mod source;
 mod text;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mlx5::verbs::LinkLayer;
 
@@ -96,18 +96,24 @@ impl Evidence {
     }
 }
 
+/// The time in which questions that take none of their own are asked, however little is given.
+const LEAST: Duration = Duration::from_secs(30);
+
 /// What questions have cost and shown so far.
 #[derive(Debug)]
 pub(crate) struct Interview {
     /// What is left of the time, by what questions take at most.
     left: Duration,
+    /// When no further question is asked, whatever is left: questions that fail take longer.
+    end: Instant,
     /// Faults that were caused, and what came of each trial.
     caused: Vec<(Fault, Vec<Outcome>)>,
 }
 
 impl Interview {
     pub(crate) fn new(budget: Duration) -> Self {
-        Self { left: budget, caused: Vec::new() }
+        let end = Instant::now() + budget.max(LEAST);
+        Self { left: budget, end, caused: Vec::new() }
     }
 
     /// Takes the time of a question from what is left, and returns whether that is enough. A fault that
@@ -118,7 +124,7 @@ impl Interview {
             true => question.takes_again(),
             false => question.takes(link),
         };
-        let left = self.left.checked_sub(takes);
+        let left = self.left.checked_sub(takes).filter(|_| Instant::now() < self.end);
         self.left = left.unwrap_or(self.left);
         left.is_some()
     }

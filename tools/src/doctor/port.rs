@@ -51,7 +51,7 @@ fn dead_peer(situation: &Situation, port: u8) -> Check {
     };
     let after = |code, retries| after(code, retries).unwrap_or_else(|| "no time".to_owned());
     let found = format!(
-        "noticed after {} with timeout 14 and retry_cnt 7; {} with retry_cnt 0, {} with timeout 17, {} \
+        "devices notice it after {} with timeout 14 and retry_cnt 7; {} with retry_cnt 0, {} with timeout 17, {} \
          with timeout 20",
         after(14, 7),
         after(14, 0),

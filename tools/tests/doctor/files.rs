@@ -283,14 +283,16 @@ fn a_loss_that_healed_and_notifications_of_a_silent_peer_are_told() {
 fn the_time_until_a_dead_peer_is_noticed_is_that_of_the_link() {
     let machine = Machine::sound();
     let ethernet = report(&mut machine.doctor(&[]), 0);
-    let found = "noticed after 3.66 s with timeout 14 and retry_cnt 7; 2.05 s with retry_cnt 0";
+    let found =
+        "devices notice it after 3.66 s with timeout 14 and retry_cnt 7; 2.05 s with retry_cnt 0";
     says(&ethernet, "port 1 dead peer", "good", found, "");
     says(&ethernet, "port 1 dead peer", "good", "adaptive retransmission", "");
     machine.put(&format!("{DEVICE}/ports/1/link_layer"), "InfiniBand");
     // Without a LID, an InfiniBand port is not well: only this check is of interest.
     let printed = machine.doctor(&["--json"]).output().unwrap();
     let infiniband: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
-    let found = "noticed after 4.29 s with timeout 14 and retry_cnt 7; 0.54 s with retry_cnt 0";
+    let found =
+        "devices notice it after 4.29 s with timeout 14 and retry_cnt 7; 0.54 s with retry_cnt 0";
     says(&infiniband["report"], "port 1 dead peer", "good", found, "");
 }
 
