@@ -293,12 +293,12 @@ fn the_report_has_its_shape() {
     let pid = program.pid();
     let qp = program.told("qp").to_string();
     let text = finish(&mut mlx5(&["dump", "-p", &pid, "-n", &qp]), 0).out;
-    // The first line names the model; the second the program, which is called after its build.
-    let text = text.splitn(3, '\n').nth(2).unwrap();
+    // Two lines name the model; the third the program, which is called after its build.
+    let text = text.splitn(4, '\n').nth(3).unwrap();
     text_has_shape("dump", &without_digits(text));
     json_has_shape("dump", &run(&["dump", "--json", "-p", &pid, "-n", &qp], 0).report());
     let watched = run(&["dump", "-p", &pid, "-k", "mr,pd", "-w", "0.01", "--count", "1"], 0).out;
-    let watched = watched.splitn(3, '\n').nth(2).unwrap();
+    let watched = watched.splitn(4, '\n').nth(3).unwrap();
     text_has_shape("dump-watch", &without_digits(watched));
 }
 
