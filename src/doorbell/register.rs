@@ -27,7 +27,7 @@ use crate::watch::timing::{Phase, Recorder};
 /// // uncached.
 /// let memory = unsafe { UarMapping::uncached() };
 /// let sends = SendQueue::new(&qp, &mut reader, SendConfig { memory, ..SendConfig::default() })?;
-/// assert!(sends.memory().is_uncached());
+/// assert!(sends.is_uncached());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -252,9 +252,9 @@ impl SendDoorbell {
         self.settle();
     }
 
-    /// Returns the memory type of the register, as far as it is known.
-    pub(crate) fn memory(&self) -> UarMapping {
-        self.memory
+    /// Returns whether the register is known to be in uncached memory.
+    pub(crate) fn is_uncached(&self) -> bool {
+        self.memory.is_uncached()
     }
 
     /// Computes the fields that posts test.

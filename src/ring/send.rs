@@ -452,9 +452,9 @@ impl<T: Transport> SendQueue<T> {
         self.ring.doorbell.blue_flame().then(|| self.ring.doorbell.copy())
     }
 
-    /// Returns the memory type of the doorbell register, as far as it is known.
-    pub fn memory(&self) -> UarMapping {
-        self.ring.doorbell.memory()
+    /// Returns whether the doorbell register is known to be in uncached memory.
+    pub fn is_uncached(&self) -> bool {
+        self.ring.doorbell.is_uncached()
     }
 
     /// Copies WQEs by `copy` from now on, instead of [`SendConfig::copy`].

@@ -356,7 +356,7 @@ fn registers_are_shared_or_dedicated_as_those_of_verbs() {
     let (one, other) = (make(&everybody), make(&everybody));
     for qp in [&one, &other] {
         let mut send = SendQueue::new(qp, &mut completions, own).unwrap();
-        assert!(send.copy().is_none() && send.memory().is_uncached());
+        assert!(send.copy().is_none() && send.is_uncached());
         writes(&rig, &mut send, &mut completions, b"uncached");
     }
 }
