@@ -1,6 +1,6 @@
 //! What the ledger expects as an answer to each question: `tables/questions.csv`.
 
-use crate::seen::{Link, Values};
+use crate::seen::{Link, Unit, Values};
 use crate::table::Table;
 
 /// The expectations of all questions.
@@ -16,6 +16,8 @@ pub struct Expected {
     pub link: Option<Link>,
     /// The fact.
     pub fact: String,
+    /// The unit of an answer.
+    pub unit: Unit,
     /// Values that agree with the fact, with `/` between them. Bytes are hexadecimal digits, `..` for any.
     /// Numbers are single ones, or the first and last of a range with `-` between them.
     pub values: String,
@@ -44,7 +46,7 @@ impl Expectations {
     /// Reads the table.
     ///
     /// # Panics
-    /// The table is not there, or has another link than the two.
+    /// The table is not there, or has a link or a unit that no answer has.
     pub fn read() -> Self {
         let table = Table::read("questions");
         let rows = table.rows().map(|row| Expected {
@@ -56,6 +58,8 @@ impl Expectations {
                 other => panic!("questions: what is the link {other}?"),
             },
             fact: row.text("fact").to_owned(),
+            unit: Unit::named(row.text("unit"))
+                .unwrap_or_else(|| panic!("questions: what is the unit {}?", row.text("unit"))),
             values: row.text("expected").to_owned(),
         });
         Self(rows.collect())
@@ -118,7 +122,7 @@ mod tests {
 
     fn expected(values: &str) -> Expected {
         let [question, fact] = ["a.b", "E001"].map(str::to_owned);
-        Expected { question, link: None, fact, values: values.to_owned() }
+        Expected { question, link: None, fact, unit: Unit::Count, values: values.to_owned() }
     }
 
     #[test]

@@ -263,6 +263,10 @@ impl Seen {
         if expected.fact != *fact {
             return Err(format!("{question} asks about {}, not about {fact}", expected.fact));
         }
+        if expected.unit != *unit {
+            let [asked, given] = [expected.unit, *unit].map(Unit::name);
+            return Err(format!("{question} is answered in {asked}, not in {given}"));
+        }
         if !(1..=TRIALS).contains(&seen.trials()) {
             return Err(format!("{question} has {} trials, not 1 to {TRIALS}", seen.trials()));
         }
@@ -311,7 +315,7 @@ impl Seen {
         paths.sort();
         let read = |path: &PathBuf| {
             let seen = Self::read(path, expectations)?;
-            if seen.source.is_none() || seen.device.bed != Bed::Device {
+            if seen.source.is_none() || !seen.is_of_devices() {
                 return Err(format!("{}: no source, or not of a device", path.display()));
             }
             Ok(seen)
@@ -324,7 +328,8 @@ impl Seen {
     /// new file.
     ///
     /// # Errors
-    /// The file is not one of a device, the source is not a short text, or the ledger cannot be written.
+    /// The file is not one of devices, has no answer, or was taken before. The source is not a short
+    /// text, or the ledger cannot be written.
     pub fn merge(
         folder: &Path,
         file: &Path,
@@ -332,12 +337,21 @@ impl Seen {
         expectations: &Expectations,
     ) -> Result<PathBuf, String> {
         let mut seen = Self::read(file, expectations)?;
-        if seen.device.bed != Bed::Device {
+        if !seen.is_of_devices() {
             return Err(format!("{}: answers of the model, not of a device", file.display()));
+        }
+        if seen.answers.is_empty() {
+            return Err(format!("{}: no answer: it says nothing of a fact", file.display()));
         }
         plain("source", source, SOURCE)?;
         if source.trim().is_empty() {
             return Err("an answer of a device needs a source".to_owned());
+        }
+        if let Some(taken) =
+            Self::all(folder, expectations)?.into_iter().find(|other| other.is_like(&seen))
+        {
+            let source = taken.source.unwrap_or_default();
+            return Err(format!("{}: these answers are there, from {source}", file.display()));
         }
         seen.source = Some(source.to_owned());
         let folder = folder.join(FOLDER);
@@ -356,6 +370,18 @@ impl Seen {
             }
         }
         Err(format!("{}: too many files of {name}", folder.display()))
+    }
+
+    /// Returns whether devices answered, on both sides, and not the model.
+    fn is_of_devices(&self) -> bool {
+        let mut sides = [Some(&self.device), self.peer.as_ref()].into_iter().flatten();
+        sides.all(|side| side.bed == Bed::Device)
+    }
+
+    /// Returns whether another file has the same answers of the same device, whatever its source.
+    fn is_like(&self, other: &Self) -> bool {
+        let source = other.source.clone();
+        Self { source, ..self.clone() } == *other
     }
 
     /// Returns the name of its file in the ledger: product, firmware and link.
@@ -414,6 +440,13 @@ impl Display for Values {
 }
 
 impl Unit {
+    const ALL: [Self; 4] = [Self::Bytes, Self::Count, Self::Microseconds, Self::Kilohertz];
+
+    /// Returns the unit of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.name() == name)
+    }
+
     /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {

@@ -83,6 +83,7 @@ fn what_is_no_such_file_is_refused_with_its_reason() {
         (FILE.replace("\"Ethernet\"", "\"InfiniBand\""), "asks about F003"),
         (twice, "cqe.local-key is there twice"),
         (format!("{FILE}{many}"), "more than 512 questions"),
+        (FILE.replace("\"us\"", "\"kHz\""), "time.dead-peer is answered in us, not in kHz"),
         (FILE.replace("seen = [9000000]", "seen = []"), "0 trials"),
         (FILE.replace("seen = [9000000]", &trials), "65 trials"),
         (FILE.replace("seen = [9000000]", "seen = [-1]"), "Values"),
@@ -121,10 +122,16 @@ fn a_file_is_taken_with_its_source_and_beside_others() {
     let expectations = Expectations::read();
     let folder = folder("taken");
     let sent = folder.join("sent.toml");
-    fs::write(&sent, FILE).expect("a file");
-    let merge = || Seen::merge(&folder, &sent, "issue 7 of this project", &expectations);
-    let names = [merge(), merge()].map(|path| {
-        let path = path.expect("a new file");
+    let other = FILE.replace("debian 13", "debian 12");
+    let names = [FILE, &other].map(|file| {
+        fs::write(&sent, file).expect("a file");
+        let merge = |source| Seen::merge(&folder, &sent, source, &expectations);
+        let path = merge("issue 7 of this project").expect("a new file");
+        let again = merge("issue 8 of this project").expect_err("taken before");
+        assert!(
+            again.ends_with("these answers are there, from issue 7 of this project"),
+            "{again}"
+        );
         path.file_name().expect("a name").to_string_lossy().into_owned()
     });
     let name = "connectx-6-dx-22.41.1000-ethernet";
@@ -141,7 +148,13 @@ fn answers_of_the_model_and_answers_without_a_source_are_not_taken() {
     let expectations = Expectations::read();
     let folder = folder("refused");
     let sent = folder.join("sent.toml");
+    let (head, _) = FILE.split_once("[[answer]]").expect("answers");
+    let device =
+        &head[head.find("bed").expect("a device")..head.find("[system]").expect("a system")];
+    let peer = device.replace("\"device\"", "\"model\"");
     for (file, source, words) in [
+        (head.to_owned(), "somewhere", "no answer"),
+        (FILE.replace("[system]", &format!("[peer]\n{peer}[system]")), "somewhere", "of the model"),
         (FILE.replace("\"device\"", "\"model\""), "somewhere", "of the model"),
         (FILE.replace("\"device\"", "\"guest\""), "somewhere", "of the model"),
         (FILE.to_owned(), " ", "needs a source"),
