@@ -122,8 +122,9 @@ impl Run {
                     continue;
                 }
                 Ok(None) => {
-                    let takes = question.takes(link);
-                    (Unanswered::Budget, format!("not enough time is left: it takes {takes:?}"))
+                    let seconds = question.takes(link).as_secs_f64();
+                    let text = format!("not enough time is left: it takes {seconds:.1} s");
+                    (Unanswered::Budget, text)
                 }
                 Err(stop) => (Unanswered::from(&stop), say(stop)),
             };

@@ -1,7 +1,8 @@
 //! `mlx5 conform`: runs the conformance suite of the package `mlx5-conformance`.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -169,6 +170,13 @@ impl Arguments {
 
     /// Asks the device, and writes the answers.
     fn ask(&self, place: Place, file: &Path, output: &Output) -> Result {
+        // Before minutes of questions. What is there stays there until there are answers.
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(file)
+            .map_err(|error| unwritable(file, error))?;
         let evidence = self
             .chosen(place)?
             .evidence(Duration::from_secs(self.seconds), |question, why| {
@@ -237,8 +245,11 @@ impl Arguments {
 }
 
 fn write(file: &Path, text: &str) -> Result<()> {
-    fs::write(file, text)
-        .map_err(|error| Error::File { what: format!("cannot write {}", file.display()), error })
+    fs::write(file, text).map_err(|error| unwritable(file, error))
+}
+
+fn unwritable(file: &Path, error: io::Error) -> Error {
+    Error::File { what: format!("cannot write {}", file.display()), error }
 }
 
 /// The device side behind libibverbs.

@@ -69,6 +69,17 @@ fn the_model_is_said_to_be_one() {
     assert_eq!(asked.json()["runs_on"], "model");
 }
 
+#[test]
+fn a_file_of_answers_that_cannot_be_written_is_told_before_a_question_is_asked() {
+    let folder = Folder::new("answers");
+    let file = folder.file("missing/device.toml");
+    // A question that asks about RoCE alone would say so on this link.
+    let arguments = ["conform", "--only", "counter.adaptive", "--evidence"];
+    let Printed { err, .. } = run(&[&arguments[..], &[file.to_str().unwrap()]].concat(), 3);
+    assert!(err.contains("cannot write") && err.contains("missing/device.toml"), "{err}");
+    assert!(!err.contains("counter.adaptive"), "{err}");
+}
+
 /// What makes the kernel offer RDMA devices, if anything does.
 fn has_device() -> bool {
     fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
