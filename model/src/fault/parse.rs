@@ -31,7 +31,8 @@ const CONDITIONS: &str = "device N, in, out, qp N, sl N, packet N, command [NAME
 const TIME: &str = "a time such as 10us, 1.5ms or 2s";
 const RATE: &str = "a rate from 1kbit to 1000Gbit, in units kbit, Mbit, Gbit";
 const NUMBERS: &str = "a number from 1, or numbers such as 3-5 or 3-";
-const CODES: &str = "bytes 52 to 55 of an error CQE in hexadecimal, such as 93005204";
+const CODES: &str =
+    "bytes 52 to 55 of an error CQE in hexadecimal, such as 93005204, whose last is not 00";
 const QPN: &str = "a number of 24 bits, such as 77 or 0x4d";
 
 impl FromStr for Faults {
@@ -242,9 +243,11 @@ fn number(word: &str) -> Option<u32> {
     (value < 1 << 24).then_some(value)
 }
 
+/// The codes of an error CQE. The last is the syndrome, which no device leaves 0.
 fn codes(word: &str) -> Option<[u8; 4]> {
     let digits = word.len() == 8 && word.bytes().all(|digit| digit.is_ascii_hexdigit());
-    digits.then(|| u32::from_str_radix(word, 16).ok()).flatten().map(u32::to_be_bytes)
+    let codes = digits.then(|| u32::from_str_radix(word, 16).ok()).flatten()?.to_be_bytes();
+    (codes[3] != 0).then_some(codes)
 }
 
 fn numbers(word: &str) -> Option<RangeInclusive<u64>> {

@@ -150,6 +150,7 @@ fn an_error_names_the_line_the_word_and_what_is_allowed() {
         ("overrun qp", 1, "qp", "cq or eq"),
         ("error", 1, "", "93005204"),
         ("error 5204", 1, "5204", "93005204"),
+        ("error 93005200", 1, "93005200", "not 00"),
         ("error 93005204 at 1s", 1, "error", "`error` only with"),
         ("error 93005204 sl 1", 1, "error", "`error` only with"),
         ("wqe 3 loss", 1, "loss", "`wqe` only with `error`"),
@@ -179,6 +180,16 @@ fn rules_for_wqes_are_the_devices_own() {
     let done = [1, 2].map(|struck| Tally { matched: 9, struck });
     let tallies = rules.tallies(done.into_iter());
     assert_eq!(tallies, [Tally::default(), done[0], Tally::default(), done[1]]);
+}
+
+#[test]
+fn a_buffer_whose_doorbell_was_lost_stays_so_until_it_is_rung_again() {
+    let mut rules = rules("lose doorbell 1-2");
+    let buffers = [(1, 0x800), (1, 0x900), (2, 0x800)];
+    assert_eq!(buffers.map(|buffer| rules.loses_doorbell(buffer, 7, 0)), [true, true, false]);
+    assert_eq!(buffers.map(|buffer| rules.has_lost(buffer)), [true, true, false]);
+    assert!(!rules.loses_doorbell(buffers[0], 7, 0));
+    assert_eq!(buffers.map(|buffer| rules.has_lost(buffer)), [false, true, false]);
 }
 
 #[test]
