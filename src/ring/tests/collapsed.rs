@@ -15,12 +15,17 @@ use crate::ring::source::handover::Completes;
 use crate::ring::source::{CompletionSource, CompletionView, CqCheck, CqObject, CqOwner};
 use crate::wqe::Nop;
 
-/// Stands for a CQ that there is none of.
-struct NoCq;
+/// Stands for a CQ that there is none of, and that a reader has taken or not.
+struct NoCq {
+    is_taken: bool,
+}
 
 impl CqOwner for NoCq {
     fn claim(&self) -> crate::error::Result<()> {
-        Ok(())
+        match self.is_taken {
+            true => Err(crate::Error::QueueInUse { queue: "CQ" }),
+            false => Ok(()),
+        }
     }
 
     fn release(&self) {}
@@ -40,6 +45,7 @@ impl CqOwner for NoCq {
 
 /// The slot of a collapsed CQ.
 struct Slot {
+    is_taken: bool,
     buffer: Memory,
     record: Memory,
     page: Memory,
@@ -48,7 +54,7 @@ struct Slot {
 // SAFETY: the memory lives as long as the slot, which outlives its reader in the test below.
 unsafe impl Completes for Slot {
     fn owner(&self, _: Internal) -> Arc<dyn CqOwner> {
-        Arc::new(NoCq)
+        Arc::new(NoCq { is_taken: self.is_taken })
     }
 
     fn device(&self) -> NonNull<mlx5_sys::verbs::ibv_context> {
@@ -74,12 +80,31 @@ unsafe impl Completes for Slot {
 
 impl CompletionSource for Slot {}
 
+impl Slot {
+    fn new() -> Self {
+        Self {
+            is_taken: false,
+            buffer: Memory::new(64, 0),
+            record: Memory::new(8, 0),
+            page: Memory::new(4096, 0),
+        }
+    }
+}
+
+#[test]
+fn a_cqe_that_another_reader_waits_for_stays_where_it_is() {
+    let slot = Slot { is_taken: true, ..Slot::new() };
+    let waiting = cqe(cqe_opcode::REQ, opcode::NOP, 7);
+    slot.buffer.write(0, waiting.as_bytes());
+    assert!(matches!(CollapsedCqReader::new(&slot), Err(crate::Error::QueueInUse { .. })));
+    assert_eq!(slot.buffer.read(), waiting.as_bytes());
+}
+
 /// Run by Miri, this also checks that no copy goes to memory through a pointer that the reader may
 /// no longer use.
 #[test]
 fn each_cqe_is_copied_to_memory_that_the_reader_owns() {
-    let slot =
-        Slot { buffer: Memory::new(64, 0), record: Memory::new(8, 0), page: Memory::new(4096, 0) };
+    let slot = Slot::new();
     let mut collapsed = CollapsedCqReader::new(&slot).unwrap();
     // A queue that completes there, made by parts.
     let mut sq: Sq = Sq::of_reader(&mut collapsed.reader, 16, 0, 0);
