@@ -1,12 +1,10 @@
-//! Variants of posting other than by BlueFlame with sizes known at compile time: registers without
-//! BlueFlame, payload lengths known only at run time, and other copies.
+//! Variants of posting other than by BlueFlame word by word: registers without BlueFlame, and other
+//! copies.
 
-use mlx5::ib::Rc;
-use mlx5::ring::{BlueFlameCopy, CqReader, SendConfig, SendQueue, UarMapping};
-use mlx5::wqe::{Inline, RdmaWrite, Remote};
+use mlx5::ring::{BlueFlameCopy, SendConfig, UarMapping};
 
 use super::raw::Raw;
-use crate::side::{Line, Row, Side, forget};
+use crate::side::{Row, Side};
 
 /// A side whose contexts were opened under `MLX5_SHUT_UP_BF`, so that its doorbells are all of
 /// eight bytes.
@@ -42,63 +40,6 @@ impl<S: Side> Side for Doorbells<S> {
     fn prepare(&mut self, row: Row, calls: usize) {
         assert_eq!(row, Row::DoorbellPrepared);
         self.0.prepare(Row::Prepared, calls);
-    }
-}
-
-/// libmlx5 posts payloads of any length by the same code: as one whose length is known at run time.
-pub struct RunTime<S>(pub S);
-
-impl<S: Side> Side for RunTime<S> {
-    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
-        match row {
-            Row::RunTime => self.0.run(Row::Inline, calls),
-            Row::Poll | Row::Empty if calls != 0 => self.0.run(row, calls),
-            _ => None,
-        }
-    }
-}
-
-/// This crate, raw layer, with a payload of a length known at run time.
-pub struct RawRunTime {
-    send: SendQueue<Rc>,
-    completions: CqReader,
-    bytes: Vec<u8>,
-    remote: Remote,
-    _line: Line,
-}
-
-impl RawRunTime {
-    pub fn new() -> Self {
-        let line = Line::new();
-        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
-        let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
-        let send = send.expect("a QP of its own");
-        Self { send, completions, bytes: vec![0; 8], remote: line.remote(), _line: line }
-    }
-
-    #[inline(never)]
-    fn post(&mut self, calls: usize) -> usize {
-        let remote = self.remote;
-        for id in 0..calls as u64 {
-            forget(self);
-            let write = RdmaWrite::new(Inline(&self.bytes), remote).signaled();
-            // SAFETY: the payload is copied into the WQE.
-            unsafe { self.send.post(id, write) }.expect("posted");
-        }
-        calls
-    }
-}
-
-impl Side for RawRunTime {
-    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
-        match row {
-            Row::RunTime => Some(self.post(calls)),
-            Row::Poll | Row::Empty if calls != 0 => {
-                let taken = (0..calls).map_while(|_| self.completions.poll(&mut self.send).ok()?);
-                Some(taken.count())
-            }
-            _ => None,
-        }
     }
 }
 

@@ -12,7 +12,8 @@ use mlx5::verbs::{
 use mlx5::wqe::{InlineBytes, SendMessage, Sge, UdAddress};
 use mlx5_sys::verbs::*;
 
-use super::prepared::{INLINE, POINTER, Sends};
+use super::inline::message;
+use super::prepared::{INLINE, MOST, POINTER, Sends};
 use crate::MODE;
 use crate::rig::Rig;
 use crate::rig::extended::{ExtendedQp, Shape};
@@ -79,6 +80,7 @@ pub struct Raw {
     send: SendQueue<Ud>,
     completions: CqReader,
     address: UdAddress,
+    payload: [u8; MOST],
     sge: Sge,
     _line: Line<Ud>,
 }
@@ -92,16 +94,18 @@ impl Raw {
             send: send.expect("a QP of its own"),
             completions,
             address: UdAddress::new(&line.handle(), line.qp.number(), QKEY),
+            payload: [0; MOST],
             sge: line.sge(),
             _line: line,
         }
     }
 
     #[inline(never)]
-    fn inline(&mut self, calls: usize) -> usize {
+    fn inline<const BYTES: usize>(&mut self, calls: usize) -> usize {
         for id in 0..calls as u64 {
-            forget(&mut self.send);
-            let send = SendMessage::new(InlineBytes(id.to_ne_bytes())).signaled().to(&self.address);
+            forget(self);
+            let bytes = InlineBytes(message::<BYTES>(&self.payload, id));
+            let send = SendMessage::new(bytes).signaled().to(&self.address);
             // SAFETY: the payload is copied into the WQE.
             unsafe { self.send.post(id, send) }.expect("posted");
         }
@@ -140,7 +144,8 @@ impl Raw {
 impl Side for Raw {
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         match row {
-            Row::UdInline => Some(self.inline(calls)),
+            Row::UdInline => Some(self.inline::<8>(calls)),
+            Row::UdInline24 => Some(self.inline::<24>(calls)),
             Row::UdPointer => Some(self.pointer(calls)),
             Row::UdList => Some(self.list(calls)),
             Row::Poll | Row::Empty if calls != 0 => {
@@ -208,7 +213,8 @@ pub(super) fn polled(cq: &CompletionQueue, calls: usize) -> usize {
 /// `ibv_post_send`.
 pub struct Classic<T: Transport> {
     line: Line<T>,
-    row: [Row; 3],
+    /// Those that are inline, by pointer, and lists.
+    rows: (&'static [Row], Row, Option<Row>),
     sends: Sends,
     _handle: Option<AddressHandle>,
 }
@@ -217,7 +223,8 @@ impl Classic<Ud> {
     pub fn datagrams() -> Self {
         let line = Line::datagrams();
         let handle = line.handle();
-        let mut made = Self::with(line, [Row::UdInline, Row::UdPointer, Row::UdList]);
+        let rows = (&[Row::UdInline, Row::UdInline24][..], Row::UdPointer, Some(Row::UdList));
+        let mut made = Self::with(line, rows);
         let number = made.line.qp.number();
         for request in made.sends.each() {
             request.wr.ud.ah = handle.as_raw().as_ptr();
@@ -231,15 +238,14 @@ impl Classic<Ud> {
 
 impl Classic<Uc> {
     pub fn connection() -> Self {
-        // Inline ones, and lists, are not rows.
-        Self::with(Line::connection(), [Row::UcPointer; 3])
+        Self::with(Line::connection(), (&[], Row::UcPointer, None))
     }
 }
 
 impl<T: Transport> Classic<T> {
-    fn with(line: Line<T>, row: [Row; 3]) -> Self {
+    fn with(line: Line<T>, rows: (&'static [Row], Row, Option<Row>)) -> Self {
         let sends = Sends::new(line.sge(), ibv_wr_opcode::IBV_WR_SEND);
-        Self { line, row, sends, _handle: None }
+        Self { line, rows, sends, _handle: None }
     }
 
     #[inline(never)]
@@ -257,11 +263,14 @@ impl<T: Transport> Classic<T> {
 
 impl<T: Transport> Side for Classic<T> {
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
-        let [inline, pointer, list] = self.row;
+        let (inline, pointer, list) = self.rows;
         match row {
             _ if row == pointer => Some(self.post(POINTER, calls)),
-            _ if row == inline => Some(self.post(INLINE, calls)),
-            _ if row == list => Some(self.list(calls)),
+            _ if inline.contains(&row) => {
+                self.sends.set_inline(row.inline_bytes().expect("an inline row"));
+                Some(self.post(INLINE, calls))
+            }
+            _ if Some(row) == list => Some(self.list(calls)),
             Row::Poll | Row::Empty if calls != 0 => Some(polled(&self.line.cq, calls)),
             _ => None,
         }
@@ -275,7 +284,7 @@ pub struct Extended {
     _qp: ExtendedQp,
     number: u32,
     sge: ibv_sge,
-    payload: u64,
+    payload: [u64; MOST / 8],
     cq: CompletionQueue,
     handle: AddressHandle,
     _line: Line<Ud>,
@@ -304,7 +313,7 @@ impl Extended {
             number: unsafe { qp.qp().as_ref() }.qp_num,
             _qp: qp,
             sge: ibv_sge { addr: sge.addr, length: LENGTH, lkey: sge.lkey },
-            payload: 0,
+            payload: [0; MOST / 8],
             cq,
             handle: line.handle(),
             _line: line,
@@ -328,16 +337,16 @@ impl Extended {
     }
 
     #[inline(never)]
-    fn inline(&mut self, calls: usize) -> usize {
+    fn inline(&mut self, bytes: usize, calls: usize) -> usize {
         let ex = self.ex.as_ptr();
         for id in 0..calls as u64 {
-            self.payload = id;
+            self.payload[0] = id;
             forget(self);
             // SAFETY: QP and memory live as long as `self`.
             unsafe {
                 ibv_wr_start(ex);
                 self.send(id, true);
-                ibv_wr_set_inline_data(ex, (&raw mut self.payload).cast(), 8);
+                ibv_wr_set_inline_data(ex, (&raw mut self.payload).cast(), bytes);
                 assert_eq!(ibv_wr_complete(ex), 0);
             }
         }
@@ -381,7 +390,8 @@ impl Side for Extended {
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         let datagrams = self.kind == ibv_qp_type::IBV_QPT_UD;
         match row {
-            Row::UdInline if datagrams => Some(self.inline(calls)),
+            Row::UdInline if datagrams => Some(self.inline(8, calls)),
+            Row::UdInline24 if datagrams => Some(self.inline(24, calls)),
             Row::UdPointer if datagrams => Some(self.pointer::<true>(calls)),
             Row::UdList if datagrams => Some(self.list(calls)),
             Row::UcPointer if !datagrams => Some(self.pointer::<false>(calls)),

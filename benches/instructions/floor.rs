@@ -6,8 +6,10 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use mlx5_sys::wqe::{CE_ALWAYS, INLINE_SEG, opcode};
 
+use super::inline::{Known, known};
+use super::prepared::MOST;
 use crate::rig::verbs::{CqMemory, QpMemory};
-use crate::side::{LENGTH, LIST, Line, Row, Side};
+use crate::side::{LENGTH, LIST, Line, Row, Side, forget};
 
 pub struct Floor {
     send: QpMemory,
@@ -17,6 +19,7 @@ pub struct Floor {
     half: usize,
     received: u32,
     consumer: u32,
+    message: [u8; MOST + 8],
     line: Line,
 }
 
@@ -48,7 +51,16 @@ impl Floor {
         let (send, completions) =
             unsafe { (QpMemory::new(line.qp.as_raw()), CqMemory::new(line.cq.as_raw())) };
         assert_eq!((send.dv.sq.stride, send.dv.rq.stride, completions.dv.cqe_size), (64, 16, 64));
-        Self { send, completions, head: 0, half: 0, received: 0, consumer: 0, line }
+        Self {
+            send,
+            completions,
+            head: 0,
+            half: 0,
+            received: 0,
+            consumer: 0,
+            message: [7; MOST + 8],
+            line,
+        }
     }
 
     /// Second and first words of raddr and ctrl segments, and the ctrl segment's lower half.
@@ -65,26 +77,14 @@ impl Floor {
     }
 
     #[inline(never)]
-    fn post(&mut self, inline: bool, calls: usize) -> usize {
-        // Two loops, so that neither has a branch on the kind.
-        if inline {
-            self.posts::<true>(calls)
-        } else {
-            self.posts::<false>(calls)
-        }
-        calls
-    }
-
-    #[inline(always)]
-    fn posts<const INLINE: bool>(&mut self, calls: usize) {
+    fn pointer(&mut self, calls: usize) -> usize {
         let ([flags, address, key], low) = self.fixed(3);
         let data = self.data();
         let dv = self.send.dv;
         let (ring, mask) = (dv.sq.buf.cast::<u8>(), dv.sq.wqe_cnt - 1);
         let (register, size) = (dv.bf.reg.cast::<u8>(), dv.bf.size as usize);
-        let header = (INLINE_SEG | 8).to_be();
         let (mut head, mut half) = (self.head, self.half);
-        for id in 0..calls as u64 {
+        for _ in 0..calls {
             let index = u64::from(head as u16) << 8 | u64::from(opcode::RDMA_WRITE);
             let ctrl = (index << 32 | low).to_be();
             // SAFETY: a block of the ring, the record, and a half of the register, which are this
@@ -95,16 +95,8 @@ impl Floor {
                 put(wqe, 1, flags);
                 put(wqe, 2, address);
                 put(wqe, 3, key);
-                let words = if INLINE {
-                    let words = [u64::from(header) | id << 32, id >> 32];
-                    put(wqe, 4, words[0]);
-                    wqe.add(5).cast::<u32>().write_volatile(words[1] as u32);
-                    words
-                } else {
-                    put(wqe, 4, data[0]);
-                    put(wqe, 5, data[1]);
-                    data
-                };
+                put(wqe, 4, data[0]);
+                put(wqe, 5, data[1]);
                 head = head.wrapping_add(1);
                 compiler_fence(Ordering::SeqCst);
                 dv.dbrec.add(1).write_volatile(u32::from(head as u16).to_be());
@@ -114,9 +106,9 @@ impl Floor {
                 put(to, 1, flags);
                 put(to, 2, address);
                 put(to, 3, key);
-                put(to, 4, words[0]);
-                // What is in the ring behind the payload goes, too.
-                put(to, 5, if INLINE { wqe.add(5).read() } else { words[1] });
+                put(to, 4, data[0]);
+                put(to, 5, data[1]);
+                // What is in the ring behind the data segment goes, too.
                 put(to, 6, wqe.add(6).read());
                 put(to, 7, wqe.add(7).read());
                 store_fence();
@@ -124,9 +116,69 @@ impl Floor {
             }
         }
         (self.head, self.half) = (head, half);
+        calls
     }
 
-    /// As `posts`, on a register that BlueFlame is not used on.
+    /// Posts payloads of `BYTES` bytes in the WQE: a message in memory, but for its first eight
+    /// bytes, which the loop knows. What follows the payload in the last word is the message's, too.
+    #[inline(never)]
+    fn inline<const BYTES: usize>(&mut self, calls: usize) -> usize {
+        let segments = (BYTES + 4).div_ceil(16) + 2;
+        let (words, blocks) = ((BYTES + 4).div_ceil(8) + 4, segments.div_ceil(4));
+        let ([flags, address, key], low) = self.fixed(segments as u32);
+        let mut message = self.message;
+        let dv = self.send.dv;
+        let (ring, mask) = (dv.sq.buf.cast::<u8>(), dv.sq.wqe_cnt - 1);
+        let (register, size) = (dv.bf.reg.cast::<u8>(), dv.bf.size as usize);
+        let header = u64::from((INLINE_SEG | BYTES as u32).to_be());
+        let (mut head, mut half) = (self.head, self.half);
+        for id in 0..calls as u64 {
+            forget(&mut message);
+            let index = u64::from(head as u16) << 8 | u64::from(opcode::RDMA_WRITE);
+            let ctrl = (index << 32 | low).to_be();
+            let message = message.as_ptr();
+            let word = |at: usize| match at {
+                0 => ctrl,
+                1 => flags,
+                2 => address,
+                3 => key,
+                4 => header | id << 32,
+                5 if BYTES <= 8 => id >> 32,
+                // SAFETY: the message has as many bytes, and eight more.
+                5 => id >> 32 | u64::from(unsafe { message.add(8).cast::<u32>().read() }) << 32,
+                // SAFETY: the message has as many bytes, and eight more.
+                _ => unsafe { message.add(at * 8 - 36).cast::<u64>().read_unaligned() },
+            };
+            // SAFETY: blocks of the ring, the record, and a half of the register, which are this
+            // queue pair's; no other code uses them.
+            unsafe {
+                for block in 0..blocks {
+                    let slot = head.wrapping_add(block as u32) & mask;
+                    let to = ring.add(slot as usize * 64).cast::<u64>();
+                    for at in (0..8).filter(|at| block * 8 + at < words) {
+                        put(to, at, word(block * 8 + at));
+                    }
+                }
+                head = head.wrapping_add(blocks as u32);
+                compiler_fence(Ordering::SeqCst);
+                dv.dbrec.add(1).write_volatile(u32::from(head as u16).to_be());
+                store_fence();
+                let to = register.add(half).cast::<u64>();
+                // In blocks, as above, so that the compiler unrolls both loops.
+                for block in 0..blocks {
+                    for at in block * 8..block * 8 + 8 {
+                        put(to, at, if at < words { word(at) } else { 0 });
+                    }
+                }
+                store_fence();
+                half ^= size;
+            }
+        }
+        (self.head, self.half) = (head, half);
+        calls
+    }
+
+    /// Posts to a register that BlueFlame is not used on.
     #[inline(never)]
     fn doorbells<const INLINE: bool>(&mut self, calls: usize) -> usize {
         let ([flags, address, key], low) = self.fixed(3);
@@ -248,12 +300,18 @@ impl Side for Floor {
         Some(match row {
             Row::Inline if self.send.dv.bf.size == 0 => self.doorbells::<true>(calls),
             Row::Pointer if self.send.dv.bf.size == 0 => self.doorbells::<false>(calls),
-            Row::Inline => self.post(true, calls),
-            Row::Pointer => self.post(false, calls),
+            Row::Inline => self.inline::<8>(calls),
+            Row::Pointer => self.pointer(calls),
             Row::List => self.list(calls),
             Row::Poll | Row::Empty => self.poll(calls),
             Row::Receive => self.receive(calls),
-            _ => return None,
+            _ => return known(self, row, calls),
         })
+    }
+}
+
+impl Known for Floor {
+    fn post<const BYTES: usize>(&mut self, calls: usize) -> usize {
+        self.inline::<BYTES>(calls)
     }
 }

@@ -6,7 +6,8 @@ use std::ptr::{NonNull, null_mut};
 use mlx5::verbs::CompletionQueue;
 use mlx5_sys::verbs::*;
 
-use super::prepared::{INLINE, POINTER, Receives, Sends};
+use super::inline::Lengths;
+use super::prepared::{INLINE, MOST, POINTER, Receives, Sends};
 use crate::rig::extended::{ExtendedQp, Shape};
 use crate::side::{LENGTH, LIST, Line, Row, Side, forget, watch};
 
@@ -20,7 +21,15 @@ pub struct Classic {
 
 impl Classic {
     pub fn new() -> Self {
-        let line = Line::new();
+        Self::on(Line::new())
+    }
+
+    /// Whose inline requests may have the most bytes that a row has.
+    pub fn long() -> Self {
+        Self::on(Line::with_inline(MOST as u32))
+    }
+
+    fn on(line: Line) -> Self {
         let (sge, remote) = (line.sge(), line.remote());
         let mut sends = Sends::new(sge, ibv_wr_opcode::IBV_WR_RDMA_WRITE);
         for request in sends.each() {
@@ -81,13 +90,21 @@ impl Side for Classic {
     }
 }
 
+impl Lengths for Classic {
+    fn set_inline(&mut self, bytes: usize) {
+        self.sends.set_inline(bytes);
+    }
+}
+
 /// `ibv_wr_*`, and `ibv_start_poll` with `ibv_end_poll`.
 pub struct Extended {
     _qp: ExtendedQp,
     ex: NonNull<ibv_qp_ex>,
     sge: ibv_sge,
     remote: (u64, u32),
-    payload: u64,
+    payload: [u64; MOST / 8],
+    /// How many bytes of it are posted.
+    bytes: usize,
     cq: CompletionQueue,
     sum: u64,
     _line: Line,
@@ -97,26 +114,34 @@ impl Extended {
     /// Creates libmlx5 with its default: with locks, since it was not told that the process has one
     /// thread.
     pub fn new() -> Self {
-        Self::made()
+        Self::made(64)
+    }
+
+    /// Whose inline requests may have the most bytes that a row has.
+    pub fn long() -> Self {
+        Self::made(MOST as u32)
     }
 
     /// In a process that tells it so. It looks when a device is opened.
-    pub fn unlocked() -> Self {
+    pub fn unlocked(make: fn() -> Self) -> Self {
         const VARIABLE: &str = "MLX5_SINGLE_THREADED";
         // SAFETY: no other thread of a benchmark looks at the environment.
         unsafe { std::env::set_var(VARIABLE, "1") };
-        let side = Self::made();
+        let side = make();
         // SAFETY: no other thread of a benchmark looks at the environment.
         unsafe { std::env::remove_var(VARIABLE) };
         side
     }
 
-    fn made() -> Self {
+    fn made(max_inline_data: u32) -> Self {
         let line = Line::new();
         let cq = line.rig.cq(511);
         let operations = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_RDMA_WRITE.0.into();
-        let shape =
-            Shape { max_recv_wr: 128, ..Shape::new(ibv_qp_type::IBV_QPT_RC, 128, operations) };
+        let shape = Shape {
+            max_recv_wr: 128,
+            max_inline_data,
+            ..Shape::new(ibv_qp_type::IBV_QPT_RC, 128, operations)
+        };
         let qp = ExtendedQp::looped(&line.rig, &cq, &shape);
         watch(qp.qp(), cq.as_raw());
         let (sge, remote) = (line.sge(), line.remote());
@@ -125,7 +150,8 @@ impl Extended {
             _qp: qp,
             sge: ibv_sge { addr: sge.addr, length: LENGTH, lkey: sge.lkey },
             remote: (remote.addr, remote.rkey),
-            payload: 0,
+            payload: [0; MOST / 8],
+            bytes: 8,
             cq,
             sum: 0,
             _line: line,
@@ -149,13 +175,13 @@ impl Extended {
     fn inline(&mut self, calls: usize) -> usize {
         let ex = self.ex.as_ptr();
         for id in 0..calls as u64 {
-            self.payload = id;
+            self.payload[0] = id;
             forget(self);
             // SAFETY: QP and memory live as long as `self`.
             unsafe {
                 ibv_wr_start(ex);
                 self.write(id);
-                ibv_wr_set_inline_data(ex, (&raw mut self.payload).cast(), 8);
+                ibv_wr_set_inline_data(ex, (&raw mut self.payload).cast(), self.bytes);
                 assert_eq!(ibv_wr_complete(ex), 0);
             }
         }
@@ -226,5 +252,12 @@ impl Side for Extended {
             Row::Poll | Row::Empty => self.poll(calls),
             _ => return None,
         })
+    }
+}
+
+impl Lengths for Extended {
+    fn set_inline(&mut self, bytes: usize) {
+        assert!(bytes <= MOST);
+        self.bytes = bytes;
     }
 }

@@ -214,7 +214,7 @@ fn hot(sections: &HashMap<String, Section>) -> Result<Vec<String>, String> {
                 offences.push(format!("{function} called {callee} {times} times in {many} calls"));
             }
         }
-        if !row.spec().limits.is_empty() {
+        if row.is_held() {
             failures.extend(offences);
         }
     }
@@ -276,8 +276,8 @@ fn add_recorded(counts: &mut Counts) -> Result<(), Box<dyn Error>> {
 /// Sentences on counts that are larger than the recorded ones.
 fn compared(report: &Report, counts: &Counts) -> Result<Vec<String>, Box<dyn Error>> {
     let (file, earlier) = (recorded(), earlier()?);
-    // A row without a limit is a figure, and its count no promise.
-    let rows = Row::ALL.iter().zip(counts).filter(|(row, _)| !row.spec().limits.is_empty());
+    // A row without a held limit is a figure, and its count no promise.
+    let rows = Row::ALL.iter().zip(counts).filter(|(row, _)| row.is_held());
     let rows: Vec<_> = rows.map(|(row, counts)| (row.text(), counts.clone())).collect();
     let rustc = report.context.iter().find(|(key, _)| *key == "rustc");
     let rustc = rustc.map_or("unknown", |(_, version)| version.as_str());

@@ -103,7 +103,7 @@ fn requests(row: Row, completions: usize) -> usize {
 
 fn receives(row: Row) -> bool {
     use Row::*;
-    matches!(row, PollReceive | PollReceives | PollInside | PollFoldedReceive)
+    matches!(row, PollReceive | PollReceives | PollAllReceives | PollInside | PollFoldedReceive)
 }
 
 /// Whether a side whose CQEs have that size has the row.
@@ -201,7 +201,9 @@ impl Side for Classic {
             Row::PollLater | Row::PollWide | Row::PollReceive | Row::PollInside => self.one(calls),
             // libmlx5 knows no compressed blocks: it takes the same completions one by one.
             Row::PollFolded | Row::PollFoldedReceive => self.one(calls),
-            Row::PollMany | Row::PollReceives => self.many(calls),
+            Row::PollMany | Row::PollAll | Row::PollReceives | Row::PollAllReceives => {
+                self.many(calls)
+            }
             _ => return None,
         })
     }
@@ -283,7 +285,9 @@ impl Side for Extended {
             Row::PollLater | Row::PollWide | Row::PollReceive | Row::PollInside => self.one(calls),
             // libmlx5 knows no compressed blocks: it takes the same completions one by one.
             Row::PollFolded | Row::PollFoldedReceive => self.one(calls),
-            Row::PollMany | Row::PollReceives => self.many(calls),
+            Row::PollMany | Row::PollAll | Row::PollReceives | Row::PollAllReceives => {
+                self.many(calls)
+            }
             _ => return None,
         })
     }
@@ -393,6 +397,37 @@ impl Raw {
         }
         found
     }
+
+    /// As [`many`](Self::many), by the iterator.
+    #[inline(never)]
+    fn all(&mut self, calls: usize) -> usize {
+        let mut found = 0;
+        for _ in 0..calls {
+            forget(self);
+            for completion in self.completions.poll_all(&mut self.send).take(LIST) {
+                if let Ok(Completion::Send(done)) = completion {
+                    self.sum += done.id;
+                    found += 1;
+                }
+            }
+        }
+        found
+    }
+
+    #[inline(never)]
+    fn all_receives(&mut self, calls: usize) -> usize {
+        let mut found = 0;
+        for _ in 0..calls {
+            forget(self);
+            for completion in self.completions.poll_all(&mut self.receive).take(LIST) {
+                if let Ok(Completion::Receive(done)) = completion {
+                    self.sum += done.id + u64::from(done.byte_len);
+                    found += 1;
+                }
+            }
+        }
+        found
+    }
 }
 
 impl Side for Raw {
@@ -425,6 +460,8 @@ impl Side for Raw {
             Row::PollReceive | Row::PollInside => self.receive(calls),
             Row::PollMany => self.many(calls),
             Row::PollReceives => self.receives(calls),
+            Row::PollAll => self.all(calls),
+            Row::PollAllReceives => self.all_receives(calls),
             _ => return None,
         })
     }
@@ -529,8 +566,8 @@ impl Side for Floor {
         Some(match row {
             Row::PollLater => self.one(calls),
             Row::PollReceive => self.receive(calls),
-            Row::PollMany => self.many(calls),
-            Row::PollReceives => self.receives(calls),
+            Row::PollMany | Row::PollAll => self.many(calls),
+            Row::PollReceives | Row::PollAllReceives => self.receives(calls),
             _ => return None,
         })
     }

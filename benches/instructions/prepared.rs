@@ -9,6 +9,9 @@ use mlx5_sys::verbs::*;
 
 use crate::side::{LENGTH, LIST};
 
+/// The most bytes of an inline request.
+pub const MOST: usize = 96;
+
 /// Which request of [`Sends`] a loop posts.
 pub const INLINE: usize = 0;
 pub const POINTER: usize = 1;
@@ -19,7 +22,7 @@ fn boxed(addr: u64, length: u32, lkey: u32) -> Box<ibv_sge> {
 
 /// Requests for `ibv_post_send`: one inline, one by pointer, and a list by pointer.
 pub struct Sends {
-    payload: Box<u64>,
+    payload: Box<[u64; MOST / 8]>,
     _sges: [Box<ibv_sge>; 2],
     requests: [ibv_send_wr; 2],
     list: Vec<ibv_send_wr>,
@@ -28,9 +31,9 @@ pub struct Sends {
 impl Sends {
     /// Signaled; by pointer they name `sge`.
     pub fn new(sge: Sge, opcode: ibv_wr_opcode::Type) -> Self {
-        let mut payload = Box::new(0u64);
+        let mut payload = Box::new([0; MOST / 8]);
         let mut sges = [
-            boxed((&raw mut *payload).expose_provenance() as u64, 8, 0),
+            boxed(payload.as_mut_ptr().expose_provenance() as u64, 8, 0),
             boxed(sge.addr, LENGTH, sge.lkey),
         ];
         let [inline_list, pointer_list] = sges.each_mut().map(|sge| &raw mut **sge);
@@ -58,12 +61,19 @@ impl Sends {
         self.requests.iter_mut().chain(&mut self.list)
     }
 
+    /// Sets the length of the inline request, which is 8 bytes otherwise.
+    pub fn set_inline(&mut self, bytes: usize) {
+        assert!(bytes <= MOST);
+        // SAFETY: the list has one entry, which lives as long as `self`.
+        unsafe { (*self.requests[INLINE].sg_list).length = bytes as u32 }
+    }
+
     /// # Safety
     /// The queue pair lives, and what requests name.
     #[inline(always)]
     pub unsafe fn post(&mut self, qp: *mut ibv_qp, which: usize, calls: usize) -> usize {
         for id in 0..calls as u64 {
-            *self.payload = id;
+            self.payload[0] = id;
             self.requests[which].wr_id = id;
             let mut bad = null_mut();
             // SAFETY: the caller upholds the conditions; requests live as long as `self`.

@@ -146,7 +146,17 @@ rows! {
     Pointer: "64-byte pointer WRITE, signaled, BlueFlame", How::Post,
         [at_most(55.0).and(1.5, FLOOR)];
     List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(32.0)];
+    Inline12: "12-byte inline WRITE", How::Post, [];
+    Inline16: "16-byte inline WRITE", How::Post, [at_most(56.0).goal()];
+    Inline24: "24-byte inline WRITE", How::Post, [];
+    Inline28: "28-byte inline WRITE", How::Post, [at_most(60.0).goal()];
+    Inline32: "32-byte inline WRITE, two blocks", How::Post, [];
+    Inline44: "44-byte inline WRITE, two blocks", How::Post, [];
+    Inline64: "64-byte inline WRITE, two blocks", How::Post, [at_most(75.0).goal()];
+    Inline96: "96-byte inline WRITE, three blocks", How::Post, [];
     RunTime: "8-byte inline WRITE of run-time length", How::Post, [at_most(86.0)];
+    RunTime16: "16-byte inline WRITE of run-time length", How::Post, [];
+    RunTime28: "28-byte inline WRITE of run-time length", How::Post, [];
     DoorbellInline: "8-byte inline WRITE, doorbell", How::Post, [at_most(60.0)];
     DoorbellPointer: "64-byte pointer WRITE, doorbell", How::Post, [at_most(56.0)];
     Uncached: "64-byte pointer WRITE, doorbell, uncached register", How::Post, [at_most(72.0)];
@@ -161,6 +171,7 @@ rows! {
     UcPointer: "64-byte pointer SEND on UC", How::Post, [at_most(52.0)];
     UdPointer: "64-byte pointer SEND on UD, two blocks", How::Post, [at_most(70.0)];
     UdInline: "8-byte inline SEND on UD, two blocks", How::Post, [at_most(72.0)];
+    UdInline24: "24-byte inline SEND on UD, two blocks", How::Post, [];
     UdList: "list of 32 by pointer on UD, per WR", How::Lists(LIST), [at_most(43.0)];
     DcSend: "64-byte pointer SEND on DC, two blocks", How::Post,
         [at_most(74.0).and(1.0 / 3.0, EXTENDED)];
@@ -175,6 +186,7 @@ rows! {
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];
     PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(75.0)];
     PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(55.0)];
+    PollAll: "poll of 32 successes by poll_all, per CQE", How::TakeLists(LIST), [at_most(33.0).goal()];
     PollReceive: "poll, one receive", How::Take, [at_most(55.0)];
     PollWide: "poll, one success in a CQE of 128 bytes", How::Take, [at_most(115.0)];
     PollFolded: "poll, one success in a compressed block", How::Take,
@@ -183,6 +195,8 @@ rows! {
         [at_most(87.0)];
     PollInside: "poll, one receive of 8 bytes in the CQE", How::Take, [at_most(200.0)];
     PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(112.0)];
+    PollAllReceives: "poll of 32 receives by poll_all, per CQE", How::TakeLists(LIST),
+        [at_most(56.0).goal()];
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(30.0)];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
@@ -213,8 +227,29 @@ impl Row {
         }
     }
 
+    /// Whether passing one of its limits is a failure.
+    pub fn is_held(self) -> bool {
+        self.spec().limits.iter().any(|limit| limit.held)
+    }
+
     pub const fn text(self) -> &'static str {
         self.spec().text
+    }
+
+    /// Returns the number of payload bytes of an inline WRITE or SEND.
+    pub const fn inline_bytes(self) -> Option<usize> {
+        match self {
+            Self::Inline | Self::RunTime | Self::UdInline => Some(8),
+            Self::Inline12 => Some(12),
+            Self::Inline16 | Self::RunTime16 => Some(16),
+            Self::Inline24 | Self::UdInline24 => Some(24),
+            Self::Inline28 | Self::RunTime28 => Some(28),
+            Self::Inline32 => Some(32),
+            Self::Inline44 => Some(44),
+            Self::Inline64 => Some(64),
+            Self::Inline96 => Some(96),
+            _ => None,
+        }
     }
 
     /// Returns how many operations of the table a call of [`Side::run`] performs.

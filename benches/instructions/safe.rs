@@ -14,9 +14,9 @@ use crate::side::{LENGTH, LIST, Row, Side, forget, put_back, shape, watch};
 pub const SLICES: usize = 128;
 
 pub struct Safe {
-    channel: Endpoint<Rc>,
+    pub channel: Endpoint<Rc>,
     slices: Vec<MrSlice>,
-    remote: Remote,
+    pub remote: Remote,
     sum: u64,
     _peer: QueuePair<Rc, Rts>,
     _target: MemoryRegion,

@@ -27,6 +27,8 @@ mod dynamic;
 mod fired;
 #[path = "floor.rs"]
 mod floor;
+#[path = "inline.rs"]
+mod inline;
 #[path = "keys.rs"]
 mod keys;
 #[path = "libmlx5.rs"]
@@ -83,7 +85,7 @@ pub const MAKERS: &[Maker] = &[
         column: column::CLASSIC,
         make: || Box::new(copies::Doorbells::new(libmlx5::Classic::new)),
     },
-    Maker { column: column::CLASSIC, make: || Box::new(copies::RunTime(libmlx5::Classic::new())) },
+    Maker { column: column::CLASSIC, make: || Box::new(inline::Verbs(libmlx5::Classic::long())) },
     Maker { column: column::CLASSIC, make: || Box::new(shared_receives::Classic::new(1)) },
     Maker {
         column: column::CLASSIC,
@@ -109,12 +111,17 @@ pub const MAKERS: &[Maker] = &[
         column: column::EXTENDED,
         make: || Box::new(copies::Doorbells::new(libmlx5::Extended::new)),
     },
+    Maker { column: column::EXTENDED, make: || Box::new(inline::Verbs(libmlx5::Extended::long())) },
     Maker {
-        column: column::EXTENDED,
-        make: || Box::new(copies::RunTime(libmlx5::Extended::new())),
+        column: column::UNLOCKED,
+        make: || Box::new(libmlx5::Extended::unlocked(libmlx5::Extended::new)),
     },
-    Maker { column: column::UNLOCKED, make: || Box::new(libmlx5::Extended::unlocked()) },
+    Maker {
+        column: column::UNLOCKED,
+        make: || Box::new(inline::Verbs(libmlx5::Extended::unlocked(libmlx5::Extended::long))),
+    },
     Maker { column: column::OWNED, make: || Box::new(safe::Safe::new()) },
+    Maker { column: column::OWNED, make: || Box::new(inline::Owned::new()) },
     Maker { column: column::OWNED, make: || Box::new(pool::Owned(safe::Safe::new())) },
     Maker { column: column::RAW, make: || Box::new(raw::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(shared_receives::Raw::new()) },
@@ -132,7 +139,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(polls::Raw::wide()) },
     Maker { column: column::RAW, make: || Box::new(polls::Raw::folded()) },
     Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(raw::Raw::new)) },
-    Maker { column: column::RAW, make: || Box::new(copies::RawRunTime::new()) },
+    Maker { column: column::RAW, make: || Box::new(inline::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(atomics::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(keys::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(tags::Raw::new()) },
@@ -243,14 +250,23 @@ pub struct Line {
 
 impl Line {
     pub fn new() -> Self {
-        Self::with_receives(1)
+        Self::with(|own| own)
     }
 
     /// With receives of up to so many entries.
     pub fn with_receives(sges: u32) -> Self {
+        Self::with(|own| own.max_recv_sge(sges))
+    }
+
+    /// With inline payloads of up to so many bytes.
+    pub fn with_inline(bytes: u32) -> Self {
+        Self::with(|own| own.max_inline_data(bytes))
+    }
+
+    fn with(change: impl FnOnce(QueuePairBuilder<Rc>) -> QueuePairBuilder<Rc>) -> Self {
         let rig = Rig::new(MODE);
         let (cq, peer_cq) = (rig.cq(511), rig.cq(511));
-        let own = shape(&rig, &cq).max_recv_sge(sges);
+        let own = change(shape(&rig, &cq));
         let (qp, peer) = rig.connect(rig.init(own), rig.init(shape(&rig, &peer_cq)));
         let memory = rig.memory(4096);
         watch(qp.as_raw(), cq.as_raw());
