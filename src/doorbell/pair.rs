@@ -1,14 +1,12 @@
 //! The doorbell of a single WQE of two blocks, which is written to the register as it was to the
 //! ring.
 
-use core::ptr::NonNull;
-
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::{SendDoorbell, fence};
 use crate::watch::flight::DoorbellKind;
 use crate::watch::timing::Phase;
-use crate::wqe::{Echo, Operation, Segment, Segments, Unit};
+use crate::wqe::{Linear, Operation, Segment, Segments, Unit};
 
 /// 16-byte units of two blocks.
 const UNITS: usize = 8;
@@ -22,8 +20,8 @@ impl SendDoorbell {
     /// there.
     ///
     /// # Safety
-    /// - `wqe` is the only WQE before `counter` that was not rung: two contiguous blocks in a ring,
-    ///   written from `ctrl` and `operation`, which is a usual one.
+    /// - `ctrl` and `operation`, which is a usual one, are those of the only WQE before `counter`
+    ///   that was not rung.
     /// - The memory that it names obeys the contract of the queue's commit point.
     /// - [`takes_words`](Self::takes_words) is true.
     #[inline(always)]
@@ -32,7 +30,6 @@ impl SendDoorbell {
         counter: u16,
         ctrl: Segment,
         operation: &O,
-        wqe: NonNull<u64>,
     ) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
         fence::wqe_then_record();
@@ -42,10 +39,9 @@ impl SendDoorbell {
         fence::record_then_register();
         self.timing.stamp(Phase::Order);
         let to = self.next;
-        // SAFETY: the buffer takes two blocks, and is aligned to its size. The WQE is no longer,
-        // and was written to the ring.
+        // SAFETY: the buffer takes two blocks, and is aligned to its size. The WQE is no longer.
         unsafe {
-            let mut writer = Echo::new(to, wqe);
+            let mut writer = Linear::new(to.as_ptr());
             writer.put(ctrl);
             operation.put_usual(&mut writer);
             macro_rules! pad {
@@ -73,8 +69,7 @@ impl SendDoorbell {
     /// Rings like [`ring_pair`](Self::ring_pair), for a WQE of any number of whole blocks.
     ///
     /// # Safety
-    /// - `wqe` is the only WQE before `counter` that was not rung: contiguous whole blocks in a
-    ///   ring, written from `ctrl` and `operation`.
+    /// - `ctrl` and `operation` are those of the only WQE before `counter` that was not rung.
     /// - The memory that it names obeys the contract of the queue's commit point.
     /// - [`takes_long`](Self::takes_long) is true of its size.
     #[inline(always)]
@@ -83,7 +78,6 @@ impl SendDoorbell {
         counter: u16,
         ctrl: Segment,
         operation: &O,
-        wqe: NonNull<u64>,
     ) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
         fence::wqe_then_record();
@@ -92,10 +86,9 @@ impl SendDoorbell {
         self.timing.stamp(Phase::Record);
         fence::record_then_register();
         self.timing.stamp(Phase::Order);
-        // SAFETY: the buffer takes the WQE, and is aligned to its size; the WQE was written to the
-        // ring.
+        // SAFETY: the buffer takes the WQE, and is aligned to its size.
         unsafe {
-            let mut writer = Echo::new(self.next, wqe);
+            let mut writer = Linear::new(self.next.as_ptr());
             writer.put(ctrl);
             operation.put(&mut writer);
         }

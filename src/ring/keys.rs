@@ -117,7 +117,7 @@ impl SendRing {
         // SAFETY: the blocks are free and contiguous. The HCA does not read them before the
         // producer index covers them, and nothing else writes them (`from_parts`), nor their shadow
         // entries. `check` passed.
-        let wqe = unsafe {
+        unsafe {
             let wqe = self.buffer.add(slot * WQEBB_SIZE);
             let mut writer = Linear::new(wqe.as_ptr());
             writer.put(ctrl);
@@ -128,8 +128,7 @@ impl SendRing {
                 let key = Key::inside(code.opcode, self.slack);
                 place.add(block as usize).write(Entry { id: 0, key });
             }
-            wqe.cast()
-        };
+        }
         self.doorbell.timing.stamp(Phase::Encode);
         if let Err(refusal) = self.inspect(next) {
             self.slack = before;
@@ -138,7 +137,7 @@ impl SendRing {
         self.cursor.publish(next);
         // SAFETY: the WQE was just written, and the register takes it. Its memory meets this
         // function's contract.
-        unsafe { self.doorbell.ring_long(next.low16(), ctrl, operation, wqe) }
+        unsafe { self.doorbell.ring_long(next.low16(), ctrl, operation) }
         self.run.head = next;
         // `set_clear` would do no more: nothing is clear.
         (self.clear, self.clear_single) = (next, next);

@@ -4,8 +4,6 @@
 //! As for one block, it is open while the head is clear, and the WQE is copied to the register from
 //! where its words are at hand. A WQE that would wrap to the ring's start takes the general path.
 
-use core::ptr::NonNull;
-
 use super::send_ring::{SendRing, opaque};
 use super::shadow::{Entry, Key};
 use super::slots::{Last, Names, ctrl_segment};
@@ -19,12 +17,11 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 /// Blocks of such a WQE.
 const BLOCKS: u32 = 2;
 
-/// A WQE that was written: the head and the slack after it, its ctrl segment, and its address.
+/// A WQE that was written: the head and the slack after it, and its ctrl segment.
 struct Encoded {
     next: Counter,
     slack: u32,
     ctrl: Segment,
-    wqe: NonNull<u64>,
 }
 
 impl SendRing {
@@ -61,13 +58,12 @@ impl SendRing {
         // SAFETY: by the meaning of `clear`, two free, contiguous blocks start there, and `check`
         // would pass. A usual WQE is no longer. The HCA does not read them before the producer index
         // covers them, and nothing else writes them (`from_parts`).
-        let wqe = unsafe {
+        unsafe {
             let wqe = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Linear::new(wqe.as_ptr());
             writer.put(ctrl);
             operation.put_usual(&mut writer);
-            wqe.cast()
-        };
+        }
         let slack = slack.wrapping_add(BLOCKS - 1);
         // SAFETY: the shadow has an entry for every slot, so it has two for these slots.
         unsafe {
@@ -76,7 +72,7 @@ impl SendRing {
             place.add(1).write(Entry { id: 0, key: Key::inside(code.opcode, slack) });
         }
         self.doorbell.timing.stamp(Phase::Encode);
-        Some(Encoded { next, slack, ctrl, wqe })
+        Some(Encoded { next, slack, ctrl })
     }
 
     /// Posts a single WQE at the cursor's head by BlueFlame.
@@ -92,13 +88,13 @@ impl SendRing {
         encoded: Encoded,
         operation: &O,
     ) -> Result<(), Refusal> {
-        let Encoded { next, slack, ctrl, wqe } = encoded;
+        let Encoded { next, slack, ctrl } = encoded;
         self.inspect(next)?;
         self.cursor.publish(next);
         self.slack = slack;
-        // SAFETY: the WQE was just written to contiguous blocks of the ring. `clear_single` was
-        // ahead of the head, so the register takes two blocks.
-        unsafe { self.doorbell.ring_pair(next.low16(), ctrl, operation, wqe) }
+        // SAFETY: the WQE was just written. `clear_single` was ahead of the head, so the register
+        // takes two blocks.
+        unsafe { self.doorbell.ring_pair(next.low16(), ctrl, operation) }
         self.rang(next);
         Ok(())
     }

@@ -409,12 +409,14 @@ impl SendRing {
             let block = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Block::new(block.as_ptr());
             writer.put(ctrl);
-            if SHORT {
+            let words = if SHORT {
                 operation.put_short(&mut writer);
+                writer.words()
             } else {
                 operation.put_usual(&mut writer);
-            }
-            BlockImage { block: block.cast(), words: writer.words() }
+                writer.padded()
+            };
+            BlockImage { block: block.cast(), words }
         };
         // SAFETY: `offset` is that of the slot's entry. The shadow has an entry for every slot.
         let place = unsafe { self.shadow.first().byte_add(offset) };

@@ -195,7 +195,7 @@ unsafe fn encode_wrapping<O: Operation>(
     // SAFETY: ring, size and offset are as `Wrapping` asks; the WQE's blocks have space for all
     // segments.
     unsafe {
-        let mut writer = Wrapping::new(ring.as_ptr(), size, offset);
+        let mut writer = Wrapping::new(ring, size, offset);
         writer.put(ctrl);
         operation.put(&mut writer);
     }

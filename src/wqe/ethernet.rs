@@ -1,9 +1,12 @@
 //! Ethernet packets.
 
+use core::iter;
+use core::mem::offset_of;
+
 use mlx5_sys::wqe::{ETH_L3_CSUM, ETH_L4_CSUM, EthSeg, SEGMENT_SIZE, opcode};
 
 use super::encode::setters;
-use super::{Encode, Limits, Operation, Payload, Segment, Segments};
+use super::{Block, Encode, Limits, Operation, Payload, Segment, Segments};
 
 /// Bytes of a header that share the Ethernet segment's first 16.
 const START: usize = 2;
@@ -174,21 +177,19 @@ fn fits(header: usize, payload: u32, limits: &Limits) -> bool {
         && 1 + units(header) + payload <= COUNTED + limits.max_sge.max(inline)
 }
 
-/// Writes an Ethernet segment.
+/// Writes an Ethernet segment, whose last bytes are the header's first, and the rest of the header.
 ///
 /// # Safety
 /// There is space for [`units`] segments of the header.
 #[inline(always)]
 unsafe fn put<W: Segments>(writer: &mut W, start: Start<'_>, checksums: u8, mss: u16) {
-    let bytes = start.bytes();
-    let (size, first) = match start {
+    let (size, tag) = match start {
         Start::Vlan(tag) => (INSERT_VLAN, tag.to_be_bytes()),
-        Start::Bytes(bytes) => {
-            let mut first = [0; START];
-            let n = bytes.len().min(START);
-            first[..n].copy_from_slice(&bytes[..n]);
-            (bytes.len() as u16, first)
-        }
+        Start::Bytes(bytes) => (bytes.len() as u16, [0; START]),
+    };
+    let header = match start {
+        Start::Vlan(_) => &tag,
+        Start::Bytes(bytes) => bytes,
     };
     let segment: Segment = zerocopy::transmute!(EthSeg {
         rsvd0: 0.into(),
@@ -197,16 +198,11 @@ unsafe fn put<W: Segments>(writer: &mut W, start: Start<'_>, checksums: u8, mss:
         mss: mss.into(),
         metadata: 0.into(),
         inline_hdr_sz: size.into(),
-        inline_hdr_start: first,
+        inline_hdr_start: [0; START],
     });
+    const { assert!(offset_of!(EthSeg, inline_hdr_start) == SEGMENT_SIZE - START) };
     // SAFETY: the caller has space for this segment and the rest of the header.
-    unsafe { writer.put(segment) };
-    for piece in bytes.get(START..).unwrap_or_default().chunks(SEGMENT_SIZE) {
-        let mut whole = [0u8; SEGMENT_SIZE];
-        whole[..piece.len()].copy_from_slice(piece);
-        // SAFETY: the caller has space for the header, of which this is the next piece.
-        unsafe { writer.put(zerocopy::transmute!(whole)) };
-    }
+    unsafe { writer.put_packed(segment, SEGMENT_SIZE - START, iter::once(header)) }
 }
 
 impl<P: Payload> Operation for EthSend<'_, P> {
@@ -242,6 +238,12 @@ impl<P: Payload> Encode for EthSend<'_, P> {
             self.payload.put(writer);
         }
     }
+
+    #[inline(always)]
+    unsafe fn put_short(&self, writer: &mut Block) {
+        // SAFETY: `body_ds` counts the segments; `check` passed.
+        unsafe { self.put(writer.rest()) }
+    }
 }
 
 impl<P: Payload> Operation for EthTso<'_, P> {
@@ -276,5 +278,11 @@ impl<P: Payload> Encode for EthTso<'_, P> {
             put(writer, Start::Bytes(self.header), self.checksums, self.mss);
             self.payload.put(writer);
         }
+    }
+
+    #[inline(always)]
+    unsafe fn put_short(&self, writer: &mut Block) {
+        // SAFETY: `body_ds` counts the segments; `check` passed.
+        unsafe { self.put(writer.rest()) }
     }
 }

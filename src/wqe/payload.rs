@@ -1,6 +1,6 @@
 //! Payloads of operations: scatter/gather entries, or bytes in the WQE itself.
 
-use mlx5_sys::wqe::{DataSeg, INLINE_SEG, INVALID_LKEY, InlineHeader, SEGMENT_SIZE};
+use mlx5_sys::wqe::{DataSeg, INLINE_SEG, INVALID_LKEY, InlineHeader, MAX_DS, SEGMENT_SIZE};
 
 use super::{Limits, Segment, Segments, Sge, Unit, Word};
 
@@ -263,8 +263,15 @@ const fn inline_ds(length: usize) -> u32 {
     if length == 0 { 0 } else { (bytes >> SEGMENT_SIZE.trailing_zeros()) as u32 }
 }
 
+/// Length of a payload in pieces.
+#[inline(always)]
+fn length_of(pieces: &[&[u8]]) -> usize {
+    pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.len()))
+}
+
+/// Implements a payload for a type whose bytes are in the WQE.
 macro_rules! inline {
-    ([$($generics:tt)*] $type:ty, |$this:ident| $length:expr, $pieces:expr $(, known $known:expr)?) => {
+    ([$($generics:tt)*] $type:ty, |$this:ident, $writer:ident, $most:ident| $length:expr, $put:expr $(, known $known:expr)?) => {
         impl<$($generics)*> Payload for $type {}
 
         impl<$($generics)*> Encode for $type {
@@ -274,6 +281,12 @@ macro_rules! inline {
                 #[inline(always)]
                 fn is_usual(&self, limits: &Limits) -> bool {
                     $known <= limits.max_inline as usize
+                }
+
+                #[inline(always)]
+                unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
+                    // SAFETY: there is space, and the length is within the limits.
+                    unsafe { self.put_units(writer) }
                 }
             )?
 
@@ -295,61 +308,103 @@ macro_rules! inline {
 
             #[inline(always)]
             unsafe fn put<W: Segments>(&self, writer: &mut W) {
+                // SAFETY: `ds` counted the segments, and `check` passed. A WQE has no more.
+                unsafe { self.put_short(writer, MAX_DS) }
+            }
+
+            #[inline(always)]
+            unsafe fn put_short<W: Segments>(&self, $writer: &mut W, $most: usize) {
                 let $this = self;
                 let length: usize = $length;
                 if length != 0 {
                     // SAFETY: `ds` counted header and payload, and `check` bounded the length.
-                    unsafe { writer.put_inline(length as u32, $pieces) }
-                }
-            }
-
-            #[inline(always)]
-            unsafe fn put_short<W: Segments>(&self, writer: &mut W, most: usize) {
-                let $this = self;
-                let length: usize = $length;
-                // SAFETY: by the caller's contract, the header and the payload fit `_most`
-                // segments.
-                unsafe {
-                    core::hint::assert_unchecked(length <= most * SEGMENT_SIZE - InlineHeader::SIZE);
-                    self.put(writer);
+                    unsafe { $put }
                 }
             }
         }
     };
 }
 
-inline!([] Inline<'_>, |this| this.0.len(), core::iter::once(this.0));
+inline!([] Inline<'_>, |this, writer, most| this.0.len(), writer.put_inline(this.0, most));
 inline!(
     [const N: usize] InlineBytes<N>,
-    |this| this.0.len(),
-    core::iter::once(this.0.as_slice()),
+    |this, writer, most| this.0.len(),
+    writer.put_inline(&this.0, most),
     known N
 );
 inline!(
     [] InlineGather<'_>,
-    |this| this.0.iter().fold(0, |sum: usize, piece| sum.saturating_add(piece.len())),
-    this.0.iter().copied()
+    |this, writer, _most| length_of(this.0),
+    writer.put_gathered(length_of(this.0) as u32, this.0.iter().copied())
 );
 
 impl<const N: usize> InlineBytes<N> {
-    /// Returns 16-byte unit `at` of an inline payload: header, bytes, and zeros up to the unit's
-    /// end.
+    /// Writes header and payload. The compiler sees where each word of a short one goes.
+    ///
+    /// # Safety
+    /// There is space for them.
+    #[inline(always)]
+    unsafe fn put_units<W: Segments>(&self, writer: &mut W) {
+        macro_rules! units {
+            ($($at:literal)*) => { $(
+                if $at < inline_ds(N) {
+                    // SAFETY: the space is for all units.
+                    unsafe { writer.put_known(&self.0, $at) }
+                }
+            )* };
+        }
+        // As many as follow a ctrl segment in two blocks: no post whose size is known has more.
+        if const { inline_ds(N) <= 7 } {
+            units!(0 1 2 3 4 5 6);
+        } else {
+            // SAFETY: there is space.
+            unsafe { self.put(writer) }
+        }
+    }
+
+    /// Returns segment `at` of an inline payload: header, bytes, and zeros up to the segment's end.
+    #[inline(always)]
+    pub(super) fn segment(bytes: &[u8; N], at: usize) -> Segment {
+        let from = Self::byte(at);
+        let header = if at == 0 { Self::HEADER } else { 0 };
+        [word(bytes, from) | header, word(bytes, from + 8)]
+    }
+
+    /// Returns the same as a unit.
     #[inline(always)]
     pub(crate) fn unit(bytes: &[u8; N], at: usize) -> Unit {
-        let header = if at == 0 { u64::from((INLINE_SEG | N as u32).to_be()) } else { 0 };
-        if at == 0 && N <= 8 {
-            return Unit::from_word_at_4(word(bytes, 0)).or(Unit::from_words(header, 0));
+        let from = Self::byte(at);
+        if at == 0 {
+            let start = Unit::from_words(word(bytes, 0), part(bytes, 8, 12)).behind_4();
+            return start.or(Unit::from_words(Self::HEADER, 0));
         }
-        let from = (at * SEGMENT_SIZE) as isize - InlineHeader::SIZE as isize;
-        Unit::from_words(word(bytes, from) | header, word(bytes, from + 8))
+        // As wide as the payload lets a load be.
+        match bytes.get(from as usize..).and_then(|bytes| bytes.first_chunk()) {
+            Some(whole) => Unit::from_bytes(whole),
+            None => Unit::from_words(word(bytes, from), word(bytes, from + 8)),
+        }
+    }
+
+    const HEADER: u64 = (INLINE_SEG | N as u32).to_be() as u64;
+
+    /// Index of the payload's byte at the start of segment `at`.
+    #[inline(always)]
+    const fn byte(at: usize) -> isize {
+        (at * SEGMENT_SIZE) as isize - InlineHeader::SIZE as isize
     }
 }
 
 /// Returns eight of the bytes in memory order, from `from` on. Bytes outside are zero.
 #[inline(always)]
 fn word<const N: usize>(bytes: &[u8; N], from: isize) -> u64 {
+    part(bytes, from, from + 8)
+}
+
+/// Returns up to eight of the bytes in memory order, from `from` to `end`. Others are zero.
+#[inline(always)]
+fn part<const N: usize>(bytes: &[u8; N], from: isize, end: isize) -> u64 {
     let mut word = [0; 8];
-    let (start, end) = (from.max(0), (from + 8).min(N as isize));
+    let (start, end) = (from.max(0), end.min(N as isize));
     if start < end {
         let (at, length) = ((start - from) as usize, (end - start) as usize);
         word[at..at + length].copy_from_slice(&bytes[start as usize..end as usize]);

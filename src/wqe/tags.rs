@@ -255,7 +255,7 @@ impl<P: SgeList> EncodePayload for (TagHeader, P) {
         let header = self.0.to_bytes();
         // SAFETY: `ds` counts both, and the payload's `check` passed.
         unsafe {
-            writer.put_inline(TagHeader::SIZE as u32, core::iter::once(header.as_slice()));
+            writer.put_inline(&header, 2);
             self.1.put(writer);
         }
     }

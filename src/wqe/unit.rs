@@ -16,7 +16,8 @@ pub struct Unit(core::arch::x86_64::__m128i);
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use core::arch::x86_64::{
-        __m128i, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_load_si128, _mm_or_si128,
+        __m128i, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_load_si128, _mm_loadu_si128,
+        _mm_or_si128,
         _mm_slli_si128, _mm_srli_si128, _mm_unpacklo_epi64,
     };
 
@@ -32,11 +33,17 @@ mod x86_64 {
             }
         }
 
-        /// `word` at byte 4, and zeroes.
         #[inline(always)]
-        pub(crate) fn from_word_at_4(word: u64) -> Self {
+        pub(crate) fn from_bytes(bytes: &[u8; 16]) -> Self {
+            // SAFETY: 16 bytes can be read. SSE2 is part of x86-64.
+            unsafe { Self(_mm_loadu_si128(bytes.as_ptr().cast())) }
+        }
+
+        /// Four zeroes, and then all bytes but the last four.
+        #[inline(always)]
+        pub(crate) fn behind_4(self) -> Self {
             // SAFETY: SSE2 is part of x86-64.
-            unsafe { Self(_mm_slli_si128::<4>(_mm_cvtsi64_si128(word as i64))) }
+            unsafe { Self(_mm_slli_si128::<4>(self.0)) }
         }
 
         /// The first eight bytes.
@@ -92,10 +99,16 @@ impl Unit {
         Self([low, high])
     }
 
-    /// `word` at byte 4, and zeroes.
     #[inline(always)]
-    pub(crate) fn from_word_at_4(word: u64) -> Self {
-        Self([word << 32, word >> 32])
+    pub(crate) fn from_bytes(bytes: &[u8; 16]) -> Self {
+        Self(zerocopy::transmute!(*bytes))
+    }
+
+    /// Four zeroes, and then all bytes but the last four.
+    #[inline(always)]
+    pub(crate) fn behind_4(self) -> Self {
+        let [low, high] = self.0;
+        Self([low << 32, high << 32 | low >> 32])
     }
 
     /// The first eight bytes.

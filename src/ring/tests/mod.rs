@@ -277,6 +277,20 @@ impl<T: Transport> Sq<T> {
     }
 }
 
+/// Returns what the post of a WQE at `head` stored to the register, and clears the page. Bytes
+/// behind the WQE's end, which the HCA does not read, are returned as zeros.
+fn take_register(buffer: &Memory, page: &Memory, head: u32, half: usize) -> Vec<u8> {
+    let slot = head as usize % (buffer.bytes / 64);
+    let ds = buffer.read_at(slot * 64 + 7, 1)[0] & 0x3f;
+    let mut register = page.read();
+    page.write(0, &vec![0; page.bytes]);
+    for half in [0, half] {
+        let end = 0x800 + half + usize::from(ds) * 16;
+        register[end..end.next_multiple_of(64)].fill(0);
+    }
+    register
+}
+
 /// A receive queue over plain memory.
 struct Rq {
     buffer: Memory,

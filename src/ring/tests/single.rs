@@ -40,6 +40,7 @@ impl Twins {
     fn post<O: PostOn<Rc> + Clone>(&mut self, operation: O) -> bool {
         let [single, batched] = &mut self.queues;
         let id = self.posted.into();
+        let head = single.queue.ring.cursor.head().value();
         // SAFETY: no HCA is there.
         let result = unsafe { single.queue.post(id, operation.clone()) };
         let mut batch = batched.queue.batch();
@@ -49,7 +50,11 @@ impl Twins {
             unsafe { batch.ring() };
         }
         assert_eq!(result, expected, "{:?}, post {id}", self.way);
-        let seen = |sq: &Sq| [sq.buffer.read(), sq.record.read(), sq.page.read()];
+        let half = self.way.half;
+        let seen = |sq: &Sq| {
+            let register = take_register(&sq.buffer, &sq.page, head, half);
+            [sq.buffer.read(), sq.record.read(), register]
+        };
         let [single, batched] = self.queues.each_ref().map(seen);
         for (at, what) in ["ring", "record", "register"].into_iter().enumerate() {
             assert!(single[at] == batched[at], "the {what} after post {id}, {:?}", self.way);

@@ -21,11 +21,9 @@ fn units_are_made_of_words_as_they_lie_in_memory() {
     let word = |at: usize| u64::from_ne_bytes(memory.0[at..at + 8].try_into().unwrap());
     assert_eq!(bytes(Unit::from_words(word(0), word(8))), memory.0);
     assert_eq!((unit.low(), unit.high()), (word(0), word(8)));
-    let moved = bytes(Unit::from_word_at_4(word(0)));
-    assert_eq!(
-        (&moved[..4], &moved[4..12], &moved[12..]),
-        (&[0; 4][..], &memory.0[..8], &[0; 4][..])
-    );
+    assert_eq!(bytes(Unit::from_bytes(&memory.0)), memory.0);
+    let moved = bytes(unit.behind_4());
+    assert_eq!((&moved[..4], &moved[4..]), (&[0; 4][..], &memory.0[..12]));
     let both = bytes(Unit::from_words(0, word(8)).or(Unit::from_words(word(0), 0)));
     assert_eq!(both, memory.0);
 }
