@@ -1,4 +1,4 @@
-//! Prepared requests, written ahead: at the critical moment, the program only fills in the payload
+//! Prepared requests, written ahead: at the critical moment, the program only fills in two fields
 //! and rings the doorbell. The thread is pinned to a core, so that the ring stays in its caches.
 //!
 //! Both sides in this process: `cargo run --example prepared [core]`
@@ -12,9 +12,16 @@ use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, Prepared, Queues, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
-use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
+use mlx5::wqe::{Field, InlineBytes, RdmaWrite, Remote};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
+
+// ANCHOR: fields
+/// Bytes of an order, and the fields of it that are known last.
+const ORDER: usize = 128;
+const PRICE: Field<40, 8> = Field;
+const QUANTITY: Field<48, 4> = Field;
+// ANCHOR_END: fields
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -30,7 +37,7 @@ fn main() -> Result<()> {
     let pd = ProtectionDomain::new(&context)?;
     let cq = CompletionQueue::new(&context, 64)?;
     let queue_pair = || -> Result<QueuePair<Rc, Init>> {
-        let builder = QueuePair::builder(&pd, &cq).max_send_wr(32).max_inline_data(32);
+        let builder = QueuePair::builder(&pd, &cq).max_send_wr(32).max_inline_data(ORDER as u32);
         Ok(builder.build()?.init(&local.init())?)
     };
     let (qp, peer) = (queue_pair()?, queue_pair()?);
@@ -42,7 +49,7 @@ fn main() -> Result<()> {
     let remote = Remote::new(board.remote_address(), board.rkey());
 
     // 2. The direct path takes the send queue over, and `Prepared` takes it from there. The type of
-    //    the requests is fixed: WRITEs of eight bytes that travel in the WQE.
+    //    the requests is fixed: WRITEs of an order that travels in the WQE.
     let mut completions = CqReader::new(&cq)?;
     let queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
     let mut prepared = Prepared::new(queue);
@@ -51,16 +58,17 @@ fn main() -> Result<()> {
     // 3. Ahead of time: the requests are written to the ring. Everything that could fail is checked
     //    here. The device does not look at them, since the doorbell record does not cover them.
     for slot in 0..4 {
-        let write = RdmaWrite::new(InlineBytes([0; 8]), remote.offset(8 * slot)).signaled();
+        let order = InlineBytes([slot as u8; ORDER]);
+        let write = RdmaWrite::new(order, remote.offset(slot * ORDER as u64)).signaled();
         prepared.prepare(slot, write)?;
     }
     // ANCHOR_END: prepare
     println!("{} requests are prepared", prepared.len());
 
     // ANCHOR: fire
-    // 4. Now: the payload, the doorbell record, the register. Each call fires the oldest request.
-    for price in [101_u64, 102, 103] {
-        prepared.fire(price.to_le_bytes())?;
+    // 4. Now: two fields, the doorbell record, the register. Each call fires the oldest request.
+    for (price, quantity) in [(101_u64, 5_u32), (102, 6), (103, 7)] {
+        prepared.fire((PRICE.with(price.to_le_bytes()), QUANTITY.with(quantity.to_le_bytes())))?;
     }
     // ANCHOR_END: fire
 
@@ -75,12 +83,12 @@ fn main() -> Result<()> {
     println!("idle: {}", queue.is_idle());
 
     // 7. What the other side has.
-    let word = |offset: usize| {
+    let price = |slot: usize| {
         let mut bytes = [0; 8];
-        board.read(offset, &mut bytes);
+        board.read(slot * ORDER + 40, &mut bytes);
         u64::from_le_bytes(bytes)
     };
-    println!("prepared: {} {} {} {}", word(0), word(8), word(16), word(24));
+    println!("prepared: {} {} {} {}", price(0), price(1), price(2), price(3));
     Ok(())
 }
 

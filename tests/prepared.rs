@@ -11,7 +11,7 @@ use mlx5::ring::{
     SendConfig, SendQueue, UarMapping,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{Inline, InlineBytes, RdmaWrite, RdmaWriteImm, Remote, Sge};
+use mlx5::wqe::{Field, Inline, InlineBytes, RdmaWrite, RdmaWriteImm, Remote, Sge};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};
 use rig::verbs::QpMemory;
@@ -40,7 +40,7 @@ impl Line {
         let (cq, peer_cq) = (rig.cq(256), rig.cq(256));
         let builder = |cq| {
             let builder = QueuePair::builder(&rig.pd, cq).max_send_wr(16).max_recv_wr(64);
-            builder.max_inline_data(150).max_send_sge(2)
+            builder.max_inline_data(220).max_send_sge(2)
         };
         // A register of its own, so that BlueFlame is used.
         let domain = ThreadDomain::new(&rig.context).unwrap();
@@ -115,6 +115,13 @@ const WIDTH: usize = if cfg!(target_arch = "x86_64") { 16 } else { 8 };
 
 #[test]
 fn the_register_gets_a_whole_wqe_in_wide_ascending_stores() {
+    stores_of_a_prepared_write::<8>();
+    stores_of_a_prepared_write::<128>();
+    stores_of_a_prepared_write::<220>();
+}
+
+/// A WRITE of `N` bytes, each byte of which is that of the number of the request.
+fn stores_of_a_prepared_write<const N: usize>() {
     let rig = Rig::new(Mode::Trapped);
     let (mut line, send) = Line::new(&rig);
     // SAFETY: the queue pair lives as long as `self`.
@@ -130,25 +137,36 @@ fn the_register_gets_a_whole_wqe_in_wide_ascending_stores() {
     };
     let _recording = stores::record();
     let mut prepared = Prepared::new(send);
-    let mut halves = Vec::new();
-    for id in 0..40_u64 {
-        prepared.prepare(id, line.eight(0)).unwrap();
+    let write = RdmaWrite::new(InlineBytes([0xee; N]), line.remote(0)).signaled();
+    // Two segments, the inline header, and the payload.
+    let size = 36 + N;
+    let blocks = size.div_ceil(64);
+    let ring = memory.dv.sq.wqe_cnt as usize * 64;
+    let (mut halves, mut wrapped) = (Vec::new(), 0);
+    for id in 0..ring / 64 {
+        prepared.prepare(id as u64, write).unwrap();
         drop(stores::take());
-        prepared.fire([id as u8; 8]).unwrap();
+        prepared.fire([id as u8; N]).unwrap();
         let made = of_this(stores::take());
         let half = made[0].0;
+        let start = id * blocks * 64 % ring;
+        // A WQE that goes on at the ring's start goes to the register as after a post.
+        let width = if start + blocks * 64 <= ring { WIDTH } else { 8 };
+        wrapped += usize::from(start + blocks * 64 > ring);
         let places: Vec<_> = made.iter().map(|(at, bytes)| (at - half, bytes.len())).collect();
-        let expected: Vec<_> = (0..64).step_by(WIDTH).map(|at| (at, WIDTH)).collect();
+        let expected: Vec<_> = (0..blocks * 64).step_by(width).map(|at| (at, width)).collect();
         assert_eq!(places, expected);
         let wqe: Vec<u8> = made.into_iter().flat_map(|(_, bytes)| bytes).collect();
-        let slot = id as usize % memory.dv.sq.wqe_cnt as usize * 64;
-        assert_eq!(wqe[..44], memory.send_ring()[slot..slot + 44]);
-        assert_eq!(wqe[36..44], [id as u8; 8]);
-        assert_eq!(memory.record()[4..], (id as u32 + 1).to_be_bytes());
+        let at_rest = memory.send_ring();
+        assert!((0..size).all(|at| wqe[at] == at_rest[(start + at) % ring]), "request {id}");
+        assert_eq!(wqe[36..size], [id as u8; N]);
+        assert_eq!(memory.record()[4..], (((id + 1) * blocks) as u32 & 0xffff).to_be_bytes());
         halves.push(half);
-        assert_eq!(sent(&mut line.completions, &mut prepared), (id, SendOperation::Write));
+        assert_eq!(sent(&mut line.completions, &mut prepared), (id as u64, SendOperation::Write));
+        assert_eq!(read(&line.memory, 0), [id as u8; N]);
     }
     assert!(halves.windows(2).all(|pair| pair[0] ^ pair[1] == memory.dv.bf.size as usize));
+    assert_eq!(wrapped != 0, blocks == 3, "{N} bytes, {ring} of ring");
 }
 
 #[test]
@@ -237,8 +255,11 @@ fn what_is_not_fired_never_arrives() {
     }
 }
 
+/// Of one block, whole; and of three, in fields.
 #[test]
 fn every_kind_of_register_is_told() {
+    const PRICE: Field<40, 8> = Field;
+    const QUANTITY: Field<99, 4> = Field;
     let rig = Rig::new(Mode::Trapped);
     let own = SendConfig::default();
     let mut configs = vec![SendConfig { register: RegisterUse::Shared, ..own }];
@@ -257,6 +278,19 @@ fn every_kind_of_register_is_told() {
             if id % 2 == 0 {
                 assert_eq!(sent(&mut line.completions, &mut prepared), (id, SendOperation::Write));
             }
+        }
+        let mut prepared = Prepared::new(prepared.into_queue());
+        let mut order: [u8; 130] = core::array::from_fn(|at| at as u8);
+        let write = RdmaWrite::new(InlineBytes(order), line.remote(0)).signaled();
+        for id in 0..100_u64 {
+            prepared.prepare(id, write).unwrap();
+            let [price, quantity] = [id.to_le_bytes(), (!id).to_le_bytes()];
+            let quantity = quantity[..4].try_into().unwrap();
+            prepared.fire((PRICE.with(price), QUANTITY.with(quantity))).unwrap();
+            order[40..48].copy_from_slice(&price);
+            order[99..103].copy_from_slice(&quantity);
+            assert_eq!(read(&line.memory, 0), order, "{config:?}");
+            assert_eq!(sent(&mut line.completions, &mut prepared), (id, SendOperation::Write));
         }
     }
 }

@@ -19,12 +19,12 @@ use crate::rig::Rig;
 use crate::rig::extended::{ExtendedQp, Shape};
 use crate::side::{LENGTH, LIST, Row, Side, forget, watch};
 
-const QKEY: u32 = 0x1111_1111;
+pub(super) const QKEY: u32 = 0x1111_1111;
 
 /// A queue pair, of a device of its own.
-struct Line<T: Transport> {
-    qp: QueuePair<T, Rts>,
-    cq: CompletionQueue,
+pub(super) struct Line<T: Transport> {
+    pub(super) qp: QueuePair<T, Rts>,
+    pub(super) cq: CompletionQueue,
     memory: MemoryRegion,
     rig: Rig,
 }
@@ -48,7 +48,7 @@ impl<T: Transport> Line<T> {
 }
 
 impl Line<Ud> {
-    fn datagrams() -> Self {
+    pub(super) fn datagrams() -> Self {
         Self::new(|rig, cq| {
             let qp = shape::<Ud>(rig, cq).build().expect("a queue pair");
             let qp = qp.init(&UdInitAttributes::new(1, QKEY)).expect("INIT").rtr().expect("RTR");
@@ -57,7 +57,7 @@ impl Line<Ud> {
     }
 
     /// The way to itself.
-    fn handle(&self) -> AddressHandle {
+    pub(super) fn handle(&self) -> AddressHandle {
         let way = self.rig.local.address(&self.rig.local.connection_data(&self.qp));
         AddressHandle::new(&self.rig.pd, &way).expect("an address handle")
     }

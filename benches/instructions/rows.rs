@@ -167,6 +167,11 @@ rows! {
     Movdir64b: "64-byte pointer WRITE, BlueFlame by MOVDIR64B", How::Post, [];
     Prepared: "prepared fire, 8-byte payload, signaled, BlueFlame", How::Fire, [at_most(25.0)];
     DoorbellPrepared: "prepared fire, 8-byte payload, signaled, doorbell", How::Fire, [];
+    Prepared64: "prepared fire, 64-byte payload, two blocks", How::Fire, [at_most(43.0)];
+    Prepared128: "prepared fire, 128-byte payload, three blocks", How::Fire, [at_most(57.0)];
+    Prepared200: "prepared fire, 200-byte payload, four blocks", How::Fire, [at_most(73.0)];
+    PreparedField: "prepared fire, 8 of 200 bytes changed, four blocks", How::Fire, [at_most(54.0)];
+    PreparedUd: "prepared fire, 64-byte payload on UD, three blocks", How::Fire, [at_most(51.0)];
     ListLast: "list of 32 such, the last by BlueFlame, per WR", How::Lists(LIST), [at_most(32.0)];
     UcPointer: "64-byte pointer SEND on UC", How::Post, [at_most(52.0)];
     UdPointer: "64-byte pointer SEND on UD, two blocks", How::Post, [at_most(70.0)];

@@ -1,38 +1,48 @@
 //! The doorbell of a prepared WQE.
 //!
-//! A separate function beside the other BlueFlame copies, because it has no choice to make. The WQE
-//! is in four registers already, the record's word was computed ahead, and the buffers of the
-//! BlueFlame register differ by a constant. [`SendDoorbell::fires`] is checked long before.
+//! A separate function beside the other BlueFlame copies, because it has no choice to make. The size
+//! of the WQE is known to the compiler, what has just changed of it is in registers, the record's
+//! word was computed ahead, and the buffers of the BlueFlame register differ by a constant.
+//! [`SendDoorbell::fires`] is checked long before.
 
-#[cfg(any(not(target_arch = "x86_64"), miri))]
 use core::ptr::NonNull;
 
 use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
+use super::register::BLOCK_DS;
 use super::{SendDoorbell, fence};
 use crate::watch::flight::DoorbellKind;
 use crate::watch::timing::Phase;
-use crate::wqe::Unit;
+use crate::wqe::{MOST_UNITS, Unit};
 
-/// A WQE of one block.
-pub(crate) type Units = [Unit; 4];
+/// A WQE in contiguous blocks of a ring.
+pub(crate) struct Wqe {
+    pub(crate) place: NonNull<u8>,
+    /// Number of 16-byte units, at most [`MOST_UNITS`].
+    pub(crate) ds: usize,
+    /// The units that are at hand, as bits; the others are only in the ring.
+    pub(crate) known: u32,
+    pub(crate) units: [Unit; MOST_UNITS],
+}
 
 impl SendDoorbell {
-    /// Returns whether WQEs of one block may go by [`fire`](Self::fire).
+    /// Returns whether WQEs of up to [`MOST_UNITS`] may go by [`fire`](Self::fire).
     pub(crate) fn fires(&self) -> bool {
         self.takes_words() && self.flip == BF_BUFFER_SIZE
     }
 
-    /// Rings by BlueFlame for a WQE of one block with the bytes `units`, in four stores of 16 bytes
-    /// in ascending order. `record` is the producer counter after it, in memory order.
+    /// Rings by BlueFlame for `wqe`, whose blocks are stored 16 bytes at once, in ascending order.
+    /// Behind its end, the last unit is repeated: it is at hand, and the HCA does not read it.
+    /// `record` is the producer counter after it, in memory order.
     ///
     /// # Safety
-    /// - `units` are the only WQE before `record` that was not rung, as it lies in its ring.
+    /// - `wqe` is the only WQE before `record` that was not rung. It lies in its ring with the units
+    ///   that are at hand, aligned to 16.
     /// - The memory that it names obeys the contract of the queue's commit point.
     /// - [`fires`](Self::fires) is true.
     #[inline(always)]
-    pub(crate) unsafe fn fire(&mut self, record: u32, units: Units) {
+    pub(crate) unsafe fn fire(&mut self, record: u32, wqe: Wqe) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
         fence::wqe_then_record();
         self.timing.stamp(Phase::Fence);
@@ -41,10 +51,26 @@ impl SendDoorbell {
         fence::record_then_register();
         self.timing.stamp(Phase::Order);
         let to = self.next;
-        for (at, unit) in units.into_iter().enumerate() {
-            // SAFETY: within the buffer, which takes a block and is aligned to its size.
-            unsafe { unit.store(to.add(at * SEGMENT_SIZE)) }
+        let Wqe { place, ds, known, units } = wqe;
+        let mut unit = units[0];
+        // Written out, so that the compiler sees which units there are.
+        macro_rules! copy {
+            ($($at:literal)*) => { $(
+                if $at < ds.next_multiple_of(BLOCK_DS as usize) {
+                    if known >> $at & 1 != 0 {
+                        unit = units[$at];
+                    } else if $at < ds {
+                        // SAFETY: a unit of the WQE.
+                        unit = unsafe { Unit::load(place.add($at * SEGMENT_SIZE)) };
+                    }
+                    // SAFETY: within the buffer, which takes `MOST_UNITS`, whole blocks, and is
+                    // aligned to its size.
+                    unsafe { unit.store(to.add($at * SEGMENT_SIZE)) }
+                }
+            )* };
         }
+        const { assert!(MOST_UNITS == 16) };
+        copy!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
         self.timing.stamp(Phase::Doorbell);
         fence::flush_register();
         self.timing.stamp(Phase::Flush);

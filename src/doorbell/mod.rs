@@ -17,7 +17,7 @@ mod record;
 mod register;
 
 pub use copy::{BlueFlameCopy, CopyUnavailable};
-pub(crate) use fire::Units;
+pub(crate) use fire::Wqe;
 pub(crate) use record::Record;
 pub use register::UarMapping;
 pub(crate) use register::{ArmDoorbell, Blocks, SendDoorbell};

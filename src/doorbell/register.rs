@@ -532,7 +532,7 @@ impl SendDoorbell {
 }
 
 /// 16-byte units of a block.
-const BLOCK_DS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
+pub(super) const BLOCK_DS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
 
 /// Set in the record's word of a queue whose record the HCA does not read: the queue was not just
 /// reset.

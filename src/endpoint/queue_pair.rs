@@ -12,11 +12,10 @@ use super::{
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
 use crate::error::QueueError;
 use crate::ib::{Dci, INTERNAL, Rc, Recoverable, Transport};
-use crate::ring::Patch;
 use crate::ring::completion::Found;
 use crate::ring::{CqReader, PollError, PostError, Prepared, ReceiveQueue, SendConfig, SendQueue};
 use crate::verbs::{QueuePair, Reset, Rts};
-use crate::wqe::{Nop, PostOn, SgeList};
+use crate::wqe::{Fill, Nop, Patch, PostOn, SgeList};
 
 /// A queue pair with all its requests in flight and their memory.
 ///
@@ -330,12 +329,13 @@ impl<O: PostOn<T> + Patch, T: Transport, R: ReceiveHalf> PreparedEndpoint<O, T, 
         self.core.send.prepare(id, operation)
     }
 
-    /// Posts the oldest prepared request with this payload, see [`Prepared::fire`].
+    /// Posts the oldest prepared request with this payload, or with other bytes in some of its
+    /// fields, see [`Prepared::fire`].
     ///
     /// # Errors
     /// The errors of [`Prepared::fire`].
     #[inline(always)]
-    pub fn fire(&mut self, payload: O::Bytes) -> Result<(), PostError> {
+    pub fn fire<F: Fill<O::Bytes>>(&mut self, payload: F) -> Result<(), PostError> {
         self.core.send.fire(payload)
     }
 

@@ -63,7 +63,6 @@ pub use consumer::Publish;
 pub use dedicated::{DedicatedRegister, Turn};
 pub(crate) use enhanced::Titles;
 pub use peek::Peeked;
-pub(crate) use prepared::Patch;
 pub use prepared::Prepared;
 pub use probe::{CopyProbe, CopyTime};
 pub use queues::Queues;

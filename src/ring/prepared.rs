@@ -1,4 +1,4 @@
-//! Prepared WQEs: written ahead, each in its block of the send ring, and posted later.
+//! Prepared WQEs: written ahead, each in its blocks of the send ring, and posted later.
 //!
 //! Until then the doorbell record does not cover the WQE, so the HCA does not read it.
 
@@ -10,32 +10,34 @@ use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE};
 use super::send_ring::SendRing;
 use super::slots::Last;
 use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
-use crate::doorbell::Units;
+use crate::doorbell::Wqe;
 use crate::ib::{Counter, Rc, Transport};
 use crate::watch::timing::Phase;
-use crate::wqe::{
-    Code, InlineBytes, Operation, PostOn, RdmaWrite, RdmaWriteImm, SendImm, SendMessage, Unit,
-};
+use crate::wqe::{Code, EncodeError, Fill, FillUnits, MOST_UNITS, Patch, PostOn, Unit};
 
 /// A send queue with requests of one type that are written to its ring and not yet posted.
 ///
-/// `O` is a SEND or RDMA WRITE, with or without immediate, of [`InlineBytes`]. Its WQE must fit one
-/// 64-byte block: up to 44 bytes of a SEND, 28 of a WRITE. [`prepare`](Self::prepare) checks
-/// everything that could fail: free blocks in the ring, free CQ slots, limits.
-/// [`fire`](Self::fire) stores the payload and rings.
+/// `O` is a SEND or RDMA WRITE, with or without immediate, of [`InlineBytes`], with its address on
+/// transports whose requests carry one, or an [`EthSend`] of a whole packet of them. Its WQE must
+/// fit the 256 bytes that a BlueFlame register takes: 236 bytes of payload in a SEND, 220 in a WRITE
+/// and in a packet; 48 fewer behind the address of a datagram or of a dynamic connection.
+/// [`prepare`](Self::prepare) checks everything that could fail: free blocks in the ring, free CQ
+/// slots, limits. [`fire`](Self::fire) stores the payload, or [fields](Field) of it, and rings.
 ///
 /// ```no_run
 /// # use mlx5::ring::{CqReader, Prepared, SendQueue};
-/// # use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
+/// # use mlx5::wqe::{Field, InlineBytes, RdmaWrite, Remote};
 /// # fn example(
-/// #     queue: SendQueue, completions: &mut CqReader, remote: Remote, price: u64,
+/// #     queue: SendQueue, completions: &mut CqReader, remote: Remote, order: [u8; 128], price: u64,
 /// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// const PRICE: Field<40, 8> = Field;
+///
 /// let mut prepared = Prepared::new(queue);
 /// for id in 0..4 {
-///     prepared.prepare(id, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled())?;
+///     prepared.prepare(id, RdmaWrite::new(InlineBytes(order), remote).signaled())?;
 /// }
 /// // … and when it matters:
-/// prepared.fire(price.to_le_bytes())?;
+/// prepared.fire(PRICE.with(price.to_le_bytes()))?;
 /// // Completions are polled with the queue as it is.
 /// let done = completions.poll(&mut prepared)?;
 /// # Ok(())
@@ -43,7 +45,8 @@ use crate::wqe::{
 /// ```
 ///
 /// Requests are fired in the order of preparing, each once. The value owns the queue, so no other
-/// request comes between them. Requests by pointer, or longer than a block, do not compile:
+/// request comes between them. A program that chooses late between payloads keeps them as arrays,
+/// and fires the chosen one. Requests by pointer, or longer than 256 bytes, do not compile:
 ///
 /// ```compile_fail,E0277
 /// # use mlx5::{ring::*, wqe::*};
@@ -51,7 +54,18 @@ use crate::wqe::{
 /// ```
 /// ```compile_fail,E0080
 /// # use mlx5::{ring::*, wqe::*};
-/// let new: fn(_) -> _ = Prepared::<RdmaWrite<InlineBytes<29>>>::new;
+/// let new: fn(_) -> _ = Prepared::<RdmaWrite<InlineBytes<221>>>::new;
+/// ```
+/// ```compile_fail,E0080
+/// # use mlx5::{ib::Ud, ring::*, wqe::*};
+/// let new: fn(_) -> _ = Prepared::<To<SendMessage<InlineBytes<189>>, UdAddress>, Ud>::new;
+/// ```
+///
+/// The longest ones do:
+/// ```
+/// # use mlx5::{ib::Ud, ring::*, wqe::*};
+/// let new: fn(_) -> _ = Prepared::<RdmaWrite<InlineBytes<220>>>::new;
+/// let new: fn(_) -> _ = Prepared::<To<SendMessage<InlineBytes<188>>, UdAddress>, Ud>::new;
 /// ```
 ///
 /// [`into_queue`](Self::into_queue) returns the queue. Requests that were not fired by then are
@@ -61,46 +75,63 @@ use crate::wqe::{
 /// its id, even if unsignaled. From the poll that returns the first error on, firing returns
 /// [`PostError::WrongState`]. Recover as for every queue: take the QP through RESET,
 /// [restart](SendQueue::restart) the queue, and prepare again.
+///
+/// [`InlineBytes`]: crate::wqe::InlineBytes
+/// [`EthSend`]: crate::wqe::EthSend
+/// [`Field`]: crate::wqe::Field
 #[derive(Debug)]
 pub struct Prepared<O, T: Transport = Rc> {
     queue: SendQueue<T>,
-    /// The head after the last prepared WQE.
+    /// The head after the last prepared WQE, and the ring's slack there.
     until: Counter,
+    slack: u32,
     operation: PhantomData<fn(O)>,
 }
 
 impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
     /// Takes a queue, without prepared requests.
     pub fn new(mut queue: SendQueue<T>) -> Self {
-        const { assert!(O::USUAL_DS != 0, "the WQE is empty or longer than a block of 64 bytes") };
+        const {
+            assert!(
+                O::UNITS != 0 && O::UNITS <= MOST_UNITS,
+                "the WQE is empty or longer than the 256 bytes that a BlueFlame register takes"
+            );
+        }
         let ring = &mut queue.ring;
         // Until `into_queue`: the entries of prepared WQEs must not look posted to polls.
         ring.open();
         ring.ready.left = 0;
-        let until = ring.cursor.head();
-        Self { queue, until, operation: PhantomData }
+        let (until, slack) = (ring.cursor.head(), ring.slack);
+        Self { queue, until, slack, operation: PhantomData }
     }
 
-    /// Writes a request behind those already prepared. Its payload is a placeholder. `id` comes
-    /// back with its completion.
+    /// Writes a request behind those already prepared. `id` comes back with its completion. Bytes
+    /// of its payload that `fire` does not change are sent as they are here.
     ///
     /// # Errors
-    /// The errors of [`Batch::append`](super::Batch::append). Nothing is prepared then.
+    /// The errors of [`Batch::append`](super::Batch::append), and [`EncodeError::HeaderPrepared`].
+    /// Nothing is prepared then.
     pub fn prepare(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        // Only a packet can have something else between its segments than its type says.
+        if 1 + operation.body_ds() as usize != O::UNITS {
+            return Err(EncodeError::HeaderPrepared.into());
+        }
         let ring = &mut self.queue.ring;
         // Phases are recorded when the request is fired.
         ring.doorbell.timing.end();
-        // The WQE has one block, so posting it changes no count but the head.
-        (self.until, ..) = ring.encode::<T, O>(self.until, ring.slack, id, &operation)?;
+        (self.until, self.slack, _) =
+            ring.encode::<T, O>(self.until, self.slack, id, &operation)?;
         self.make_ready();
         Ok(())
     }
 
-    /// Posts the oldest prepared request with this payload, `[u8; N]` for `InlineBytes<N>`:
-    /// `docs/ordering.md`, "Prepared". If the register takes WQEs word by word, the WQE goes by
-    /// BlueFlame: in four stores of 16 bytes, with two fences, and about 25 instructions in all. On
-    /// another register, it is rung like any single WQE. The call is safe, because the request names
-    /// no memory of this side that would have to stay registered.
+    /// Posts the oldest prepared request: with this payload, `[u8; N]` for `InlineBytes<N>`; with
+    /// other bytes in some [fields](crate::wqe::Field); or, with `()`, as it was prepared. If the
+    /// register takes WQEs word by word, the WQE goes by BlueFlame, in stores of 16 bytes, with two
+    /// fences: about 25 instructions in all for eight bytes in one block. On another register, and
+    /// once per lap of the ring if the WQE wraps around its end, it is rung like any single WQE:
+    /// `docs/ordering.md`, "Prepared". The call is safe, because the request names no memory of this
+    /// side that would have to stay registered.
     ///
     /// # Errors
     /// Nothing is posted then, and the request stays prepared.
@@ -109,7 +140,7 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
     /// - [`PostError::DeviceFailed`].
     /// - `PostError::Refused`, with the feature `lint`: the WQE has a defect.
     #[inline(always)]
-    pub fn fire(&mut self, payload: O::Bytes) -> Result<(), PostError> {
+    pub fn fire<F: Fill<O::Bytes>>(&mut self, payload: F) -> Result<(), PostError> {
         let ring = &mut self.queue.ring;
         ring.doorbell.timing.begin();
         // Counted first, and checked then: one instruction does both.
@@ -118,31 +149,35 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         if none {
             return self.fire_otherwise(payload);
         }
-        let Ready { block, record, .. } = ring.ready;
-        // SAFETY: the block of the WQE at the head, which is an `O` and not posted.
-        let units = unsafe { patch::<O>(block, &payload) };
+        let Ready { wqe, record, .. } = ring.ready;
+        // SAFETY: the WQE at the head, which is an `O` in contiguous blocks and not posted.
+        let filled = unsafe { fill::<O, F>(wqe, &payload) };
         ring.doorbell.timing.stamp(Phase::Encode);
-        if let Err(refusal) = ring.inspect(ring.cursor.head().plus(1)) {
+        if let Err(refusal) = ring.inspect(ring.cursor.head().plus(Self::BLOCKS)) {
             ring.ready.left += 1;
             return Err(refusal.into());
         }
-        // SAFETY: `units` are the WQE at the head as it lies in the ring. It names no memory. WQEs
-        // are only ready if the register takes them.
-        unsafe { ring.doorbell.fire(record, units) };
+        // SAFETY: the WQE at the head with its units, no more than `MOST_UNITS` (`new`). It names no
+        // memory. WQEs are only ready if the register takes them.
+        unsafe { ring.doorbell.fire(record, filled) };
         ring.doorbell.turn();
         // Each is one instruction, if the compiler does not keep the value in a register.
         // SAFETY: at most the ring's end.
-        ring.ready.block = unsafe { ring.ready.block.add(WQEBB_SIZE) };
-        ring.ready.record = ring.ready.record.wrapping_add(1_u32.to_be());
-        ring.cursor.publish(ring.cursor.head().plus(1));
+        ring.ready.wqe = unsafe { ring.ready.wqe.add(O::BLOCKS * WQEBB_SIZE) };
+        ring.ready.record = ring.ready.record.wrapping_add(Self::BLOCKS.to_be());
+        ring.slack = ring.slack.wrapping_add(Self::BLOCKS - 1);
+        ring.cursor.publish(ring.cursor.head().plus(Self::BLOCKS));
         ring.rang(ring.cursor.head());
         Ok(())
     }
 
+    /// Blocks of a WQE.
+    const BLOCKS: u32 = O::BLOCKS as u32;
+
     /// Fires a WQE that is not ready.
     #[cold]
     #[inline(never)]
-    fn fire_otherwise(&mut self, payload: O::Bytes) -> Result<(), PostError> {
+    fn fire_otherwise<F: Fill<O::Bytes>>(&mut self, payload: F) -> Result<(), PostError> {
         let ring = &mut self.queue.ring;
         ring.ready.left = 0;
         let head = ring.cursor.head();
@@ -152,17 +187,26 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         if head == self.until {
             return Err(PostError::NothingPrepared);
         }
-        if ring.doorbell.fires() {
+        if ring.doorbell.fires() && Self::before_end(ring) != 0 {
             return self.fire_next(payload);
         }
-        // SAFETY: the block of the WQE at the head, which is an `O` and not posted.
-        unsafe { patch::<O>(ring.slots().block(head), &payload) };
+        let slots = ring.slots();
+        for at in O::BEFORE..O::UNITS {
+            if changes::<O, F>() >> at & 1 != 0 {
+                // SAFETY: an aligned unit of the WQE at the head, which is an `O` and not posted.
+                unsafe {
+                    let place = slots.unit(head, at);
+                    payload.unit(at - O::BEFORE, place).store(place);
+                }
+            }
+        }
         ring.doorbell.timing.stamp(Phase::Encode);
-        let ctrl = ring.names.ctrl(head, Code::new(O::OPCODE), O::USUAL_DS);
+        let ctrl = ring.names.ctrl(head, Code::new(O::OPCODE), O::UNITS as u32);
         let last = Last { doorbell: ctrl.to_be() };
-        // SAFETY: `prepare` wrote the WQE at the head, which begins with these bytes. It has one
-        // block, names no memory, and changes no count but the head.
-        unsafe { ring.commit(head.plus(1), ring.slack, &last, true)? };
+        let slack = ring.slack.wrapping_add(Self::BLOCKS - 1);
+        // SAFETY: `prepare` wrote the WQE at the head, which begins with these bytes and has so many
+        // blocks. It names no memory.
+        unsafe { ring.commit(head.plus(Self::BLOCKS), slack, &last, true)? };
         Ok(())
     }
 
@@ -170,25 +214,32 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
     /// doorbell is rung.
     #[cold]
     #[inline(never)]
-    fn fire_next(&mut self, payload: O::Bytes) -> Result<(), PostError> {
+    fn fire_next<F: Fill<O::Bytes>>(&mut self, payload: F) -> Result<(), PostError> {
         self.make_ready();
         self.fire(payload)
     }
 
     /// Makes the WQEs ready that can be fired one after another, if the register takes them: from
-    /// the head on, up to the ring's end or where the high byte of the record's counter changes.
+    /// the head on, as far as they do not reach past the ring's end, or to where the high byte of
+    /// the record's counter changes.
     fn make_ready(&mut self) {
         let ring = &mut self.queue.ring;
-        let (head, shape) = (ring.cursor.head(), ring.cursor.shape());
-        let record = head.plus(1).low16();
-        let to_ring_end = shape.entries() - shape.slot(head) as u32;
-        let to_high_byte = 0x100 - u32::from(record & 0xff);
-        let prepared = if ring.doorbell.fires() { self.until.since(head) } else { 0 };
+        let head = ring.cursor.head();
+        let record = head.plus(Self::BLOCKS).low16();
+        let to_high_byte = (0x100 - u32::from(record & 0xff)).div_ceil(Self::BLOCKS);
+        let prepared = self.until.since(head) / Self::BLOCKS;
+        let ready = if ring.doorbell.fires() { prepared } else { 0 };
         ring.ready = Ready {
-            left: prepared.min(to_ring_end).min(to_high_byte),
-            block: ring.slots().block(head),
+            left: ready.min(Self::before_end(ring)).min(to_high_byte),
+            wqe: ring.slots().block(head),
             record: u32::from(record).to_be(),
         };
+    }
+
+    /// Returns how many WQEs there are space for between the head and the ring's end.
+    fn before_end(ring: &SendRing) -> u32 {
+        let shape = ring.cursor.shape();
+        (shape.entries() - shape.slot(ring.cursor.head()) as u32) / Self::BLOCKS
     }
 
     /// Returns the queue. Requests that are still prepared are not posted. Costs a store per
@@ -197,17 +248,17 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         self.queue.ring.refill();
         self.queue
     }
+
+    /// Returns the number of prepared requests.
+    pub fn len(&self) -> u32 {
+        self.until.since(self.queue.ring.cursor.head()) / Self::BLOCKS
+    }
 }
 
 impl<O, T: Transport> Prepared<O, T> {
-    /// Returns the number of prepared requests.
-    pub fn len(&self) -> u32 {
-        self.until.since(self.queue.ring.cursor.head())
-    }
-
     /// Returns whether no request is prepared.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.until == self.queue.ring.cursor.head()
     }
 
     /// Returns the queue.
@@ -244,69 +295,43 @@ impl<O, T: Transport> Queues for Prepared<O, T> {
 pub(super) struct Ready {
     /// Their number.
     pub(super) left: u32,
-    /// The block of the next one.
-    block: NonNull<u8>,
+    /// Where the next one begins.
+    wqe: NonNull<u8>,
     /// The doorbell record's value after the next one, in memory order.
     record: u32,
 }
 
 impl Ready {
-    pub(super) const NONE: Self = Self { left: 0, block: NonNull::dangling(), record: 0 };
+    pub(super) const NONE: Self = Self { left: 0, wqe: NonNull::dangling(), record: 0 };
 }
 
-mod sealed {
-    use super::Unit;
-
-    /// A request whose payload is inline, and the last part of its WQE.
-    #[diagnostic::on_unimplemented(message = "`{Self}` is not a SEND or WRITE of `InlineBytes`")]
-    pub trait Patch {
-        /// The payload: an array of bytes.
-        type Bytes;
-        /// Number of 16-byte units before the payload's header.
-        const BEFORE: usize;
-        /// Returns unit `at` of header and payload.
-        fn unit(bytes: &Self::Bytes, at: usize) -> Unit;
-    }
-}
-pub(crate) use sealed::Patch;
-
-macro_rules! patch {
-    ($($type:ident behind $units:literal),*) => { $(
-        impl<const N: usize> Patch for $type<InlineBytes<N>> {
-            type Bytes = [u8; N];
-            const BEFORE: usize = $units;
-
-            #[inline(always)]
-            fn unit(bytes: &[u8; N], at: usize) -> Unit {
-                InlineBytes::unit(bytes, at)
-            }
-        }
-    )* };
+/// Returns the units of a WQE that change, as bits.
+const fn changes<O: Patch, F: FillUnits<O::Bytes>>() -> u32 {
+    F::UNITS << O::BEFORE
 }
 
-patch!(SendMessage behind 1, SendImm behind 1, RdmaWrite behind 2, RdmaWriteImm behind 2);
-
-/// Stores the payload to a WQE of one block, and returns the block. Behind the WQE's end, the last
-/// unit is repeated: it is at hand, and the HCA does not read it.
+/// Stores the payload to a WQE, and returns the WQE.
 ///
 /// # Safety
-/// The block is aligned to 16 and has a WQE of type `O`, which only the caller reads and writes.
+/// The WQE is an `O` in contiguous blocks, aligned to 16, that only the caller reads and writes.
 #[inline(always)]
-unsafe fn patch<O: Operation + Patch>(block: NonNull<u8>, payload: &O::Bytes) -> Units {
-    // SAFETY: aligned units of the block.
-    unsafe {
-        let mut units = [Unit::load(block); 4];
-        for at in 1..4 {
-            let place = block.add(at * SEGMENT_SIZE);
-            if at < O::BEFORE {
-                units[at] = Unit::load(place);
-            } else if at < O::USUAL_DS as usize {
-                units[at] = O::unit(payload, at - O::BEFORE);
-                units[at].store(place);
-            } else {
-                units[at] = units[at - 1];
+unsafe fn fill<O: Patch, F: FillUnits<O::Bytes>>(wqe: NonNull<u8>, payload: &F) -> Wqe {
+    let known = const { changes::<O, F>() };
+    let mut units = [Unit::from_words(0, 0); MOST_UNITS];
+    // Written out, so that the compiler sees which units there are.
+    macro_rules! fill {
+        ($($at:literal)*) => { $(
+            if known >> $at & 1 != 0 {
+                // SAFETY: an aligned unit of the WQE: those that change are its payload's.
+                unsafe {
+                    let place = wqe.add($at * SEGMENT_SIZE);
+                    units[$at] = payload.unit($at - O::BEFORE, place);
+                    units[$at].store(place);
+                }
             }
-        }
-        units
+        )* };
     }
+    const { assert!(MOST_UNITS == 16) };
+    fill!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    Wqe { place: wqe, ds: O::UNITS, known, units }
 }

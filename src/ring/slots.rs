@@ -154,6 +154,14 @@ impl Slots {
         self.names.qpn()
     }
 
+    /// The 16-byte unit `at` of a WQE at `head`.
+    #[inline(always)]
+    pub(super) fn unit(&self, head: Counter, at: usize) -> NonNull<u8> {
+        let (block, unit) = (at / UNITS as usize, at % UNITS as usize);
+        // SAFETY: a unit of the block.
+        unsafe { self.block(head.plus(block as u32)).add(unit * SEGMENT_SIZE) }
+    }
+
     /// The block at `head`.
     #[inline(always)]
     pub(super) fn block(&self, head: Counter) -> NonNull<u8> {

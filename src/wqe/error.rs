@@ -39,6 +39,10 @@ pub enum EncodeError {
     /// where it has to be whole.
     #[error("inline header longer than the queue's limit (max_tso_header), or less than 14 bytes")]
     HeaderLength,
+    /// A packet to be [prepared](crate::ring::Prepared) that has a header of more than two bytes
+    /// beside its payload.
+    #[error("a prepared packet has a header beside its payload: give the whole packet as payload")]
+    HeaderPrepared,
     /// The memory for an atomic's old value has fewer bytes than the atomic.
     #[error(
         "the memory for an atomic's old value is shorter than the atomic (8 bytes, or its size)"

@@ -18,6 +18,7 @@ mod local;
 mod masked;
 mod mkey;
 mod operation;
+mod patch;
 mod payload;
 mod raw;
 mod tags;
@@ -42,6 +43,8 @@ pub use mkey::{ConfigureKey, Interleaved, KeyLayout, ListAt, Strided};
 pub use operation::{
     CompareSwap, FetchAdd, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm, SendMessage,
 };
+pub use patch::{Field, FieldBytes, Fill};
+pub(crate) use patch::{FillUnits, MOST_UNITS, Patch};
 pub(crate) use payload::{EncodePayload, EncodeWord, TERMINATOR, data_segment};
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
 pub use raw::RawWqe;

@@ -396,7 +396,7 @@ impl<const N: usize> InlineBytes<N> {
 
 /// Returns eight of the bytes in memory order, from `from` on. Bytes outside are zero.
 #[inline(always)]
-fn word<const N: usize>(bytes: &[u8; N], from: isize) -> u64 {
+pub(super) fn word<const N: usize>(bytes: &[u8; N], from: isize) -> u64 {
     part(bytes, from, from + 8)
 }
 

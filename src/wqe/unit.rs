@@ -16,9 +16,8 @@ pub struct Unit(core::arch::x86_64::__m128i);
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use core::arch::x86_64::{
-        __m128i, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_load_si128, _mm_loadu_si128,
-        _mm_or_si128,
-        _mm_slli_si128, _mm_srli_si128, _mm_unpacklo_epi64,
+        __m128i, _mm_and_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_load_si128,
+        _mm_loadu_si128, _mm_or_si128, _mm_slli_si128, _mm_srli_si128, _mm_unpacklo_epi64,
     };
 
     use super::{NonNull, Unit};
@@ -46,6 +45,30 @@ mod x86_64 {
             unsafe { Self(_mm_slli_si128::<4>(self.0)) }
         }
 
+        /// `word` at byte `at`, and zeroes. What lies outside the unit is left out. One shift, if the
+        /// compiler knows `at`.
+        #[inline(always)]
+        pub(crate) fn from_word_at(word: u64, at: isize) -> Self {
+            let word = match at {
+                -7..=-1 => word >> (-8 * at),
+                _ => word,
+            };
+            macro_rules! shifted {
+                ($($bytes:literal)*) => {
+                    // SAFETY: SSE2 is part of x86-64.
+                    unsafe {
+                        let word = _mm_cvtsi64_si128(word as i64);
+                        match at {
+                            -7..=0 => Self(word),
+                            $($bytes => Self(_mm_slli_si128::<$bytes>(word)),)*
+                            _ => Self::from_words(0, 0),
+                        }
+                    }
+                };
+            }
+            shifted!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+        }
+
         /// The first eight bytes.
         #[inline(always)]
         pub(crate) fn low(self) -> u64 {
@@ -58,6 +81,12 @@ mod x86_64 {
         pub(crate) fn high(self) -> u64 {
             // SAFETY: SSE2 is part of x86-64.
             unsafe { _mm_cvtsi128_si64(_mm_srli_si128::<8>(self.0)) as u64 }
+        }
+
+        #[inline(always)]
+        pub(crate) fn and(self, other: Self) -> Self {
+            // SAFETY: SSE2 is part of x86-64.
+            unsafe { Self(_mm_and_si128(self.0, other.0)) }
         }
 
         #[inline(always)]
@@ -111,6 +140,17 @@ impl Unit {
         Self([low << 32, high << 32 | low >> 32])
     }
 
+    /// `word` at byte `at`, and zeroes. What lies outside the unit is left out.
+    #[inline(always)]
+    pub(crate) fn from_word_at(word: u64, at: isize) -> Self {
+        let unit = match at {
+            -7..=-1 => u128::from(word) >> (-8 * at),
+            0..=15 => u128::from(word) << (8 * at),
+            _ => 0,
+        };
+        Self([unit as u64, (unit >> 64) as u64])
+    }
+
     /// The first eight bytes.
     #[inline(always)]
     pub(crate) fn low(self) -> u64 {
@@ -121,6 +161,11 @@ impl Unit {
     #[inline(always)]
     pub(crate) fn high(self) -> u64 {
         self.0[1]
+    }
+
+    #[inline(always)]
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self([self.0[0] & other.0[0], self.0[1] & other.0[1]])
     }
 
     #[inline(always)]

@@ -7,11 +7,11 @@ use mlx5::diag::sysfs::PortCounters;
 use mlx5::endpoint::{Endpoints, Receiver};
 use mlx5::ib::RawPacket;
 use mlx5::ring::{
-    CqReader, Packet, PacketEvent, PollError, PostError, QueueError, ReceiveConfig, ReceiveQueue,
-    Srq,
+    CqReader, Packet, PacketEvent, PollError, PostError, Prepared, QueueError, ReceiveConfig,
+    ReceiveQueue, Srq,
 };
 use mlx5::verbs::{Flow, QueuePairBuilder, RssQueues, SharedReceiveQueue, StridingQueue};
-use mlx5::wqe::{Dump, EncodeError, EthSend, EthTso, Inline, Nop};
+use mlx5::wqe::{Dump, EncodeError, EthSend, EthTso, Field, Inline, InlineBytes, Nop};
 
 use crate::{Side, address, rig, tcp_header, udp};
 
@@ -103,6 +103,30 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
             Completion::Send(done) => assert_eq!(done.operation, SendOperation::Nop),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+#[test]
+fn fields_of_prepared_packets_arrive_and_the_card_fills_their_checksums_in() {
+    const SEQUENCE: Field<42, 8> = Field;
+    let rig = rig();
+    let (a, mut b) = (Side::new(&rig), Side::new(&rig));
+    let _flow = b.flow(address(4));
+    let frame: [u8; 90] = udp(address(4), 4000, &[7; 48]).try_into().unwrap();
+    let Side { send, sent: mut completions, .. } = a;
+    let mut prepared = Prepared::new(send);
+    let packet = EthSend::new(InlineBytes(frame)).checksums().signaled();
+    for id in 0..200_u64 {
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
+        unsafe { b.frames.post(id, b.sge(0, 200)).unwrap() };
+        prepared.prepare(id, packet).unwrap();
+        b.is_quiet();
+        prepared.fire(SEQUENCE.with(id.to_be_bytes())).unwrap();
+        let done = completions.poll(&mut prepared).unwrap();
+        assert!(matches!(done, Some(Completion::Send(done)) if done.id == id), "{done:?}");
+        let done = b.received();
+        assert_eq!((done.id, done.byte_len, done.info.checksums_ok()), (id, 90, true));
+        assert_eq!((b.bytes(42, 8), b.bytes(50, 40)), (id.to_be_bytes().to_vec(), vec![7; 40]));
     }
 }
 

@@ -26,6 +26,7 @@ mod owned_unreliable;
 mod pair;
 mod partition;
 mod placement;
+mod prepared;
 mod processes;
 mod shared_receive;
 mod sharing;

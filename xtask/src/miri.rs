@@ -35,6 +35,7 @@ const TESTS: &[&str] = &[
     "ring::tests::srq",
     "wqe::address",
     "wqe::dump",
+    "wqe::patch",
     "wqe::payload",
     "wqe::tags",
     "wqe::unit",

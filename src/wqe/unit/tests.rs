@@ -24,6 +24,14 @@ fn units_are_made_of_words_as_they_lie_in_memory() {
     assert_eq!(bytes(Unit::from_bytes(&memory.0)), memory.0);
     let moved = bytes(unit.behind_4());
     assert_eq!((&moved[..4], &moved[4..]), (&[0; 4][..], &memory.0[..12]));
+    for at in -9..=17 {
+        let moved = |to: usize| memory.0[..8].get((to as isize - at) as usize).copied();
+        let expected = core::array::from_fn(|to| moved(to).unwrap_or(0));
+        assert_eq!(bytes(Unit::from_word_at(word(0), at)), expected, "at {at}");
+    }
+    let kept = bytes(unit.and(Unit::from_words(0xff00, !0)));
+    assert_eq!((&kept[..3], &kept[3..8]), (&[0, 2, 0][..], &[0; 5][..]));
+    assert_eq!(kept[8..], memory.0[8..]);
     let both = bytes(Unit::from_words(0, word(8)).or(Unit::from_words(word(0), 0)));
     assert_eq!(both, memory.0);
 }
