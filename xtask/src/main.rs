@@ -24,6 +24,7 @@ mod install;
 mod layers;
 mod libclang;
 mod matrix;
+mod messages;
 mod miri;
 mod mirrors;
 mod model_speed;
@@ -79,6 +80,10 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   layers [PACKAGE ...]   the order of top-level modules: reports uses of a module that stands above
                          the one that uses it; without PACKAGE, of mlx5, mlx5-diag, mlx5-conformance,
                          mlx5-model, mlx5-model-pci and mlx5-tools
+  messages [--lines] SOURCE ...
+                         adds the error and warning messages of Linux's driver to the catalogue that
+                         `mlx5 decode` knows them by, from the folder of a kernel's source; --lines
+                         prints a line of a log for each instead
   miri                   unit tests of rings and doorbells under Miri
   asan                   unit tests and traffic under the address sanitizer
   arm64 [--check]        unit tests, twins and traffic for arm64 under QEMU, and a client against an
@@ -167,6 +172,7 @@ fn main() -> ExitCode {
         "conform" => conform::command(rest),
         "evidence" => evidence::command(rest),
         "layers" => layers::command(rest),
+        "messages" => messages::command(rest),
         "miri" => no_arguments(command, rest).and_then(|()| miri::command()),
         "arm64" => arm64::command(rest),
         "asan" => no_arguments(command, rest).and_then(|()| asan::command()),

@@ -16,6 +16,7 @@
 //! | commands, refused or timed out | Linux mlx5_core, libmlx5 on VFIO, DPDK, UCX | `cmd.c`, `mlx5_devx_cmds.c` |
 //! | health reports | Linux mlx5_core | `health.c` |
 //! | power, modules, start-up, resets | Linux mlx5_core, mlx5e | `events.c`, `main.c`, `en_main.c` |
+//! | all other errors and warnings | Linux mlx5_core and mlx5_ib | their sources, as hashes of words |
 //! | completions of MPI and storage | Open MPI openib, MVAPICH2, Lustre, Mooncake | their sources |
 //! | asynchronous events | UCX, NCCL, any with `ibv_event_type_str` | rdma-core |
 //! | connections and their events | any with librdmacm, SPDK | rdma-core, their sources |
@@ -40,6 +41,7 @@ mod hex;
 mod join;
 mod kind;
 mod lines;
+mod messages;
 mod prefix;
 mod rank;
 mod record;

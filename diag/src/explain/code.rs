@@ -6,6 +6,7 @@ use super::call::{CallError, CallKind};
 use super::causes::{LikelyCause, Symptom};
 use super::event::KernelEvent;
 use super::health::HealthSyndrome;
+use super::kernel::Family;
 use super::vendor::VendorCode;
 use super::{Explanation, Knowledge, Status};
 
@@ -248,6 +249,22 @@ impl ExplainedCode {
     #[must_use]
     pub fn event(event: &KernelEvent) -> ExplainedCode {
         ExplainedCode { name: None, ..Self::named(event.title.to_owned(), "", &event.explanation) }
+    }
+
+    /// Explains a message of Linux's driver by its family.
+    #[must_use]
+    pub fn message(family: &Family) -> ExplainedCode {
+        let cause = LikelyCause { cause: family.cause, cure: family.check, source: None };
+        let is_told = !family.cause.is_empty();
+        ExplainedCode {
+            code: family.title.to_owned(),
+            name: None,
+            meaning: format!("{} {}", family.meaning, family.owner.sentence()),
+            knowledge: Knowledge::Named,
+            source: None,
+            causes: Vec::from_iter(is_told.then_some(cause)),
+            check: (!is_told).then_some(family.check),
+        }
     }
 }
 

@@ -291,10 +291,6 @@ events! {
         "the firmware hangs" => "look for health lines; update the firmware; reset the device (`devlink dev reload`)";
         "the event's interrupt was lost" => "\"Recovered\" in the next lines says so; look at /proc/interrupts";
     }
-    ["failed to load", "mlx5"] "the driver could not start the device" {
-        "The start-up of the device ended with an error.";
-        "an earlier line has the reason" => "look at the first error line of this device";
-    }
     ["mlx5_load_one failed"] "the driver could not start the device" {
         "The start-up of the device ended with an error.";
         "an earlier line has the reason: firmware does not answer, a command was refused, or memory" => "look at the first error line of this device";

@@ -8,6 +8,7 @@
 //! | [`command`] | statuses and syndromes of firmware commands | Linux, public threads and commits |
 //! | [`health`] | syndromes of the health buffer | Linux |
 //! | [`event`] | lines of Linux's driver about power, modules, links and resets | Linux |
+//! | [`kernel`] | messages of Linux's driver by families, and whose object failed | Linux |
 //! | [`call`] | calls of libibverbs that failed | manual pages, public threads |
 //! | [`timeout`] | none: when a peer that does not answer is noticed | public measurements of devices |
 //!
@@ -29,6 +30,7 @@ mod code;
 pub mod command;
 pub mod event;
 pub mod health;
+pub mod kernel;
 pub mod status;
 mod syndrome;
 pub mod timeout;

@@ -2,6 +2,7 @@
 
 mod dumps;
 mod formats;
+mod kernel;
 mod public;
 mod random;
 #[path = "../../../tests/rig/random.rs"]

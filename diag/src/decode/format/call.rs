@@ -9,7 +9,7 @@ use crate::explain::{ExplainedCode, call};
 
 use super::super::record::{DecodedRecord, RecordKind};
 use super::super::{lines::Lines, scan};
-use super::{Format, Reading, call_words, words};
+use super::{Format, Reading, call_words, kernel_message, words};
 
 /// The format of reports of failed calls.
 pub(super) const FORMAT: Format = Format {
@@ -24,6 +24,10 @@ const LONGEST: usize = 4096;
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
     if line.len() > LONGEST || !ABOUT.iter().any(|word| line.contains(word)) {
+        return None;
+    }
+    // The driver's own objects are no program's.
+    if kernel_message::is_of_driver(line) {
         return None;
     }
     let lower = line.to_ascii_lowercase();

@@ -18,6 +18,7 @@ mod kernel_cqe;
 mod kernel_ethernet;
 mod kernel_event;
 mod kernel_health;
+mod kernel_message;
 mod kernel_qp;
 mod libmlx5;
 mod mpi;
@@ -79,6 +80,7 @@ pub const FORMATS: &[Format] = &[
     kernel_health::FORMAT,
     kernel_qp::FORMAT,
     kernel_event::FORMAT,
+    kernel_message::FORMAT,
     dpdk::FORMAT,
     ucx::FORMAT,
     gpu::FORMAT,
