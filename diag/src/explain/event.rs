@@ -45,6 +45,46 @@ macro_rules! events {
     };
 }
 
+/// Declares the event of a line whose numbers a decoder reads.
+macro_rules! event {
+    ($(#[$meta:meta])* $name:ident $title:literal { $($explanation:tt)* }) => {
+        $(#[$meta])*
+        pub(crate) const $name: KernelEvent =
+            KernelEvent { tokens: &[], title: $title, explanation: explanation! { $($explanation)* } };
+    };
+}
+
+event! {
+    /// Syndrome 1 of a CQ.
+    CQ_OVERRUN "a completion queue overran" {
+        "A completion came when the queue was full. The queue and all its queue pairs fail.";
+        "more requests and receives may complete than the queue has entries"
+            => "make the CQ as long as all signaled requests and receives of its queues together; `rdma resource show cq` names its owner";
+    }
+}
+event! {
+    /// Syndrome 2 of a CQ.
+    CQ_ACCESS "a completion queue's memory was not accessible" {
+        "The HCA was refused access to the queue's memory. The queue and all its queue pairs fail.";
+        "the queue's memory was unmapped or is not the device's to write"
+            => "look for IOMMU lines in the kernel's log, and whether the program frees or forks over the queue's memory";
+    }
+}
+event! {
+    /// Any other syndrome of a CQ.
+    CQ_OTHER "a completion queue failed" {
+        "The HCA could not write a completion, for a reason that is not publicly documented. All its queue pairs fail.";
+    }
+}
+event! {
+    /// An error event for a CQ of a network interface.
+    CQ_OF_INTERFACE "a completion queue of a network interface failed" {
+        "The queue is the driver's own, and no program's. Its channel stands still until the interface is reset.";
+        "the driver used its queue wrongly: the line with the syndrome just before tells overrun or access"
+            => "update the kernel; `ip link set INTERFACE down`, then up, makes the queue anew";
+    }
+}
+
 events! {
     /// Asynchronous events by the words of `ibv_event_type_str`, in lower case, and of UCX.
     ASYNC_EVENTS:

@@ -195,6 +195,12 @@ pub struct QueueCode {
 /// Every such code of which something public is known, in order.
 pub const QUEUE_CODES: &[QueueCode] = &[
     QueueCode {
+        numbers: [0x22, 0, 0x95],
+        what: "a peer's request named a memory key of another protection domain or device",
+        cure: "register the memory in the protection domain of the queue pair, on its own device",
+        source: "https://github.com/chimera-nas/libevpl/issues/89",
+    },
+    QueueCode {
         numbers: [0x3a, 0, 0x93],
         what: "a peer's request named a memory key that is gone: its region was deregistered under traffic",
         cure: "keep the region registered until no peer uses its rkey any more",
@@ -211,6 +217,12 @@ pub const QUEUE_CODES: &[QueueCode] = &[
         what: "a CQ of the queue pair overran; the line before reports that CQ",
         cure: "a CQ with room for all requests and receives that may complete",
         source: "https://lore.kernel.org/linux-rdma/ZbffthImvL3YspVT@tissot.1015granger.net/",
+    },
+    QueueCode {
+        numbers: [0x8e, 0, 0],
+        what: "a peer's packets are longer or shorter than this end's path MTU: both ends use different ones",
+        cure: "give both hosts' interfaces one MTU, and path_mtu of both queue pairs the same value",
+        source: "https://github.com/kvcache-ai/Mooncake/issues/3868",
     },
 ];
 

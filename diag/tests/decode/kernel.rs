@@ -182,3 +182,62 @@ fn wrapped_messages_and_wordless_ones_are_read() {
     );
     is_of(&alone, "configuration", "module parameter");
 }
+
+#[test]
+fn the_words_of_a_failed_queue_pair_are_its_syndrome() {
+    for (words, numbers, status, syndrome) in [
+        ("local length error", "0x8e 0x0 0x0", "IBV_WC_LOC_LEN_ERR", "0x01"),
+        ("WR flushed", "0xf9 0x0 0x0", "IBV_WC_WR_FLUSH_ERR", "0x05"),
+        ("operation aborted", "0x1 0x0 0x0", "IBV_WC_BAD_RESP_ERR", "0x10"),
+        ("invalid EE context number", "0x33 0x0 0x0", "IBV_WC_LOC_ACCESS_ERR", "0x11"),
+        ("invalid EE context state", "0x8a 0x0 0x0", "IBV_WC_REM_INV_REQ_ERR", "0x12"),
+        ("fatal error", "0x88 0x0 0x0", "IBV_WC_REM_ACCESS_ERR", "0x13"),
+        ("response timeout error", "0x89 0x0 0x0", "IBV_WC_REM_OP_ERR", "0x14"),
+        ("general error", "0x81 0x0 0x0", "IBV_WC_RETRY_EXC_ERR", "0x15"),
+        // The words of another status: a syndrome without a name.
+        ("remote access error", "0x88 0x0 0x0", "IBV_WC_GENERAL_ERR", "0x0a"),
+    ] {
+        let record = only(&format!("mlx5_0/1: QP 301 error: {words} ({numbers})"));
+        let fields = ["QP", "status", "syndrome", "vendor code"].map(|name| record.value(name));
+        let vendor = numbers
+            .split(' ')
+            .next()
+            .map(|code| format!("{:#04x}", u8::from_str_radix(&code[2..], 16).unwrap()));
+        assert_eq!(
+            fields,
+            [Some("0x12d"), Some(status), Some(syndrome), vendor.as_deref()],
+            "{words}"
+        );
+        assert_eq!(record.kind, RecordKind::AsyncEvent);
+        assert!(!record.title.contains("request"), "{}", record.title);
+    }
+    let unknown = only("rocep2s0/1: QP 298 error: unrecognized status (0x22 0x0 0x95)");
+    assert_eq!(
+        (unknown.value("status"), unknown.value("hardware syndrome")),
+        (None, Some("0/0x95"))
+    );
+    assert!(unknown.findings[0].causes[0].cause.contains("another protection domain"));
+    let mtu = only("mlx5_bond_0/1: QP 51291 error: local length error (0x8e 0x0 0x0)");
+    assert!(mtu.findings[0].causes[0].cause.contains("path MTU"), "{mtu:#?}");
+}
+
+#[test]
+fn syndromes_of_completion_queues_are_named() {
+    let of = |syndrome| {
+        core(&format!(
+            "cq_err_event_notifier:517:(pid 9): CQ error on CQN 0x407, syndrome {syndrome}"
+        ))
+    };
+    for (syndrome, title) in [("0x1", "overran"), ("0x2", "not accessible"), ("0x9", "failed")] {
+        let record = of(syndrome);
+        assert!(record.title.ends_with(title), "{record:#?}");
+        assert_eq!((record.value("CQ"), record.value("syndrome")), (Some("0x407"), Some(syndrome)));
+        assert_eq!(record.value("device"), Some("0000:03:00.0"));
+    }
+    assert!(of("0x9").findings[0].causes.is_empty());
+    let own = only("mlx5_core 0000:00:06.0 ens6np0: mlx5e_cq_error_event: cqn=0x00043e event=0x04");
+    assert!(
+        own.title.contains("of a network interface") && own.value("CQ") == Some("0x43e"),
+        "{own:#?}"
+    );
+}

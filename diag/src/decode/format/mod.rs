@@ -14,6 +14,7 @@ mod flight;
 mod gpu;
 mod hex;
 mod kernel_command;
+mod kernel_cq;
 mod kernel_cqe;
 mod kernel_ethernet;
 mod kernel_event;
@@ -79,6 +80,7 @@ pub const FORMATS: &[Format] = &[
     kernel_command::FORMAT,
     kernel_health::FORMAT,
     kernel_qp::FORMAT,
+    kernel_cq::FORMAT,
     kernel_event::FORMAT,
     kernel_message::FORMAT,
     dpdk::FORMAT,
