@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::text::QueueKind;
 
-use super::record::{DecodedRecord, Key};
+use super::record::{DecodedRecord, Key, RecordKind};
 use super::wqe;
 
 /// Merges adjacent records that are equal in every field, such as flushed requests that a program
@@ -22,6 +22,45 @@ pub(super) fn once(records: Vec<DecodedRecord>) -> Vec<DecodedRecord> {
         }
     }
     once
+}
+
+/// Lines between a failed call and the program's further words about it.
+const AGAIN: usize = 3;
+
+/// Joins reports of one failed call: programs print it where it failed, and again without its errno in
+/// the function that called.
+pub(super) fn reports(records: Vec<DecodedRecord>) -> Vec<DecodedRecord> {
+    let mut joined: Vec<DecodedRecord> = Vec::with_capacity(records.len());
+    for record in records {
+        match joined.last_mut() {
+            Some(last) if is_again(last, &record) => {
+                let ends = last.lines.zip(record.lines);
+                last.lines = ends.map(|((first, _), (_, end))| (first, end));
+                last.notes.extend(record.lines.map(|(line, _)| {
+                    format!("Line {line} reports the same failure again, without its errno.")
+                }));
+            }
+            _ => joined.push(record),
+        }
+    }
+    joined
+}
+
+/// Returns whether a record is the report of the one before again.
+fn is_again(last: &DecodedRecord, record: &DecodedRecord) -> bool {
+    let is_call = |record: &DecodedRecord| record.kind == RecordKind::CallFailure;
+    let call =
+        |record: &DecodedRecord| record.value("call").map(|name| name.replace("dmabuf_", ""));
+    let near = last.lines.zip(record.lines);
+    is_call(last)
+        && is_call(record)
+        && last.value("error").is_some()
+        && record.value("error").is_none()
+        && record.times == 1
+        && call(last).is_some()
+        && call(last) == call(record)
+        && (&last.origin.host, &last.origin.rank) == (&record.origin.host, &record.origin.rank)
+        && near.is_some_and(|((_, end), (first, _))| first.saturating_sub(end) <= AGAIN)
 }
 
 /// Links each completion to the WQE that it names, among the records or in the memory of a send

@@ -22,6 +22,9 @@
 //! | connections and their events | any with librdmacm, SPDK | rdma-core, their sources |
 //! | calls that failed | any program with `ibv_…`, `mlx5dv_…` or `rdma_…` | their sources |
 //! | devices that could not be used | DPDK's mlx5 drivers | `mlx5_common.c`, `mlx5_os.c` |
+//! | counters; states of links, reporters and objects | Linux's sysfs, `ethtool -S`, `rdma`, `devlink`, `mlxlink` | their documentation |
+//! | packets that refuse a request | tshark, Wireshark | InfiniBand specification |
+//! | completions and calls of libfabric and VMA | libfabric, libvma | their sources |
 //! | flight records | the driver `mlx5` | [`flight`](crate::flight) |
 //!
 //! ```
@@ -91,7 +94,7 @@ pub fn text(text: &str, options: Options) -> Vec<DecodedRecord> {
     // The lines of each process were read together.
     records.sort_by_key(|record| record.lines.map(|(first, _)| first));
     rank::rank(&mut records);
-    join::join(join::once(records))
+    join::join(join::once(join::reports(records)))
 }
 
 /// Returns the records of bytes whose kind is given. The input is hex if it is text, else the bytes

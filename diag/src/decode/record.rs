@@ -42,6 +42,12 @@ pub enum RecordKind {
     CallFailure,
     /// An asynchronous event of verbs.
     AsyncEvent,
+    /// A packet that refuses a request.
+    Packet,
+    /// Counters of a port or an interface.
+    Counters,
+    /// The state of a link, a device or its objects.
+    State,
 }
 
 impl RecordKind {
@@ -65,6 +71,9 @@ impl RecordKind {
             RecordKind::KernelEvent => "kernel_event",
             RecordKind::CallFailure => "call_failure",
             RecordKind::AsyncEvent => "async_event",
+            RecordKind::Packet => "packet",
+            RecordKind::Counters => "counters",
+            RecordKind::State => "state",
         }
     }
 }

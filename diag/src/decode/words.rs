@@ -97,7 +97,34 @@ pub(super) fn numbered(lower: &str) -> Option<&str> {
     (!rest.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '.')).then_some(rest)
 }
 
+/// Names of syndromes in `mlx5dv.h` and DPDK's and VPP's headers, without `MLX5_CQE_SYNDROME_`.
+const SYNDROMES: [(&str, Status); 13] = [
+    ("LOCAL_LENGTH_ERR", Status::LocalLength),
+    ("LOCAL_QP_OP_ERR", Status::LocalQpOperation),
+    ("LOCAL_PROT_ERR", Status::LocalProtection),
+    ("WR_FLUSH_ERR", Status::Flushed),
+    ("MW_BIND_ERR", Status::MemoryWindowBind),
+    ("BAD_RESP_ERR", Status::BadResponse),
+    ("LOCAL_ACCESS_ERR", Status::LocalAccess),
+    ("REMOTE_INVAL_REQ_ERR", Status::RemoteInvalidRequest),
+    ("REMOTE_ACCESS_ERR", Status::RemoteAccess),
+    ("REMOTE_OP_ERR", Status::RemoteOperation),
+    ("TRANSPORT_RETRY_EXC_ERR", Status::RetriesExceeded),
+    ("RNR_RETRY_EXC_ERR", Status::RnrRetriesExceeded),
+    ("REMOTE_ABORTED_ERR", Status::RemoteAborted),
+];
+
+/// Returns the status whose syndrome a line names, as `MLX5_CQE_SYNDROME_LOCAL_PROT_ERR`.
+pub(super) fn syndrome(line: &str) -> Option<Status> {
+    let (_, name) = line.split_once("CQE_SYNDROME_")?;
+    let (_, status) = SYNDROMES.iter().find(|(known, _)| name.starts_with(known))?;
+    Some(*status)
+}
+
 fn by_name(line: &str) -> Option<Status> {
+    if let Some(status) = syndrome(line) {
+        return Some(status);
+    }
     if !line.contains("IBV_WC_") && !line.contains("IB_WC_") {
         return None;
     }

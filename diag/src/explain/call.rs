@@ -105,6 +105,9 @@ const BEFORE_NUMBER: [&str; 19] = [
     "return value ",
 ];
 
+/// The largest number that a program's own step may have instead of an errno.
+const LARGEST_STEP: u64 = 4;
+
 /// Returns the errno that a line states: in words, by name, or as `errno 12`, `error=14`.
 #[must_use]
 pub fn errno(line: &str) -> Option<CallError> {
@@ -115,7 +118,10 @@ pub fn errno(line: &str) -> Option<CallError> {
             let rest = line.split_once(token)?.1;
             let rest = rest.trim_start_matches([' ', ':', '=', '-', '(', '[']);
             let end = rest.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(rest.len());
-            CallError::of_number(rest[..end].parse().ok()?)
+            let number = rest[..end].parse().ok()?;
+            // Programs return -1 for any failure, and small numbers for their own steps.
+            (token.starts_with("errno") || number > LARGEST_STEP).then_some(())?;
+            CallError::of_number(number)
         })
     };
     by_words.or_else(by_name).or_else(number)
@@ -147,6 +153,8 @@ pub enum CallKind {
     Connect,
     /// Connections of a program that ended with requests outstanding.
     Ended,
+    /// Rules for packets (`ibv_create_flow`).
+    Flow,
     /// Any other call.
     Other,
 }
@@ -160,6 +168,7 @@ impl CallKind {
             _ if has("dereg") || has("destroy") || has("dealloc") || has("free") => {
                 CallKind::Destroy
             }
+            _ if has("create_flow") => CallKind::Flow,
             _ if has("reg_") && has("mr") || has("umem_reg") => CallKind::Register,
             _ if has("open_device") || has("alloc_uar") || has("devx_uar") => CallKind::Open,
             _ if has("modify_qp") || has("qp_modify") => CallKind::Modify,
@@ -199,6 +208,7 @@ pub fn explain(kind: CallKind, error: Option<CallError>) -> Explanation {
         CallKind::Devices => devices(name),
         CallKind::Connect => connect(name),
         CallKind::Ended => ended(name),
+        CallKind::Flow => flow(name),
         CallKind::Other => None,
     };
     of_kind.unwrap_or_else(|| by_error(name))
@@ -251,6 +261,30 @@ fn create(error: &str) -> Option<Explanation> {
             "The object could not be made; the errno is not printed.":
             refusal::BEYOND_DEVICE, refusal::MEMLOCK, refusal::NO_CAPABILITY, refusal::REFUSED,
             refusal::SMALL_BUFFERS,
+        },
+        _ => return None,
+    })
+}
+
+fn flow(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "EEXIST" => because! {
+            "A rule for the same packets is there already, with another flow tag or action.":
+            refusal::FLOW_TWICE,
+        },
+        "EPERM" | "EACCES" => because! {
+            "The process may not make rules for packets.": refusal::NO_CAPABILITY,
+        },
+        "EINVAL" | "EOPNOTSUPP" | "ENOTSUPP" => because! {
+            "The kernel or the HCA does not take the rule.":
+            refusal::FLOW_KIND, reason::OLD_SOFTWARE, refusal::REFUSED,
+        },
+        "ENOMEM" | "ENOSPC" | "EAGAIN" => because! {
+            "The device has no room for another rule.": refusal::MANY_OBJECTS, refusal::REFUSED,
+        },
+        "" => because! {
+            "The rule was not taken; the errno is not printed.":
+            refusal::NO_CAPABILITY, refusal::FLOW_TWICE, refusal::FLOW_KIND,
         },
         _ => return None,
     })

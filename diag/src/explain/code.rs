@@ -180,6 +180,13 @@ impl ExplainedCode {
                     ..Self::unknown(code, format!("Met with {command}: {}.", entry.what))
                 }
             }
+            None if syndrome >> 16 == OF_THE_MODEL => ExplainedCode {
+                knowledge: Knowledge::Named,
+                ..Self::unknown(
+                    code,
+                    "A refusal of the model, the software ConnectX. No device has this syndrome.",
+                )
+            },
             None => Self::unknown(
                 code,
                 "Which check of the firmware failed. The vendor can look it up, with the \
@@ -227,12 +234,28 @@ impl ExplainedCode {
             let code = Self::command_status(number);
             codes.push(ExplainedCode { code: format!("command {}", code.code), ..code });
         }
-        if u32::try_from(number).ok().and_then(command::syndrome).is_some() {
+        let known = u32::try_from(number).ok().and_then(command::syndrome).is_some();
+        if known || number >> 16 == OF_THE_MODEL {
             let code = Self::command_syndrome(number);
             codes.push(ExplainedCode { code: format!("command {}", code.code), ..code });
         }
         codes.extend(byte.and_then(health::explain).map(Self::health_syndrome));
         codes
+    }
+
+    /// Explains a health report whose first word is that of a BlueField without a memory range.
+    pub(crate) fn health_range() -> ExplainedCode {
+        let cause = LikelyCause {
+            cause: "a BlueField in NIC mode, whose Arm side did not give the firmware its memory range (ICMC)",
+            cure: "update BlueField's boot software (BFB) to one that knows NIC mode, or leave NIC mode \
+                   (INTERNAL_CPU_OFFLOAD_ENGINE of mlxconfig), then power cycle",
+            source: None,
+        };
+        let meaning = "NVIDIA's page on troubleshooting of BlueField has this word for NIC mode. On another card it \
+                       means something else.";
+        let code = format!("assert_var[0] {:#x}", super::health::NO_RANGE);
+        let knowledge = Knowledge::Met;
+        ExplainedCode { causes: vec![cause], knowledge, ..Self::unknown(code, meaning) }
     }
 
     /// Explains a failed call of libibverbs, libmlx5 or librdmacm; `None` for an errno that is not
@@ -267,6 +290,9 @@ impl ExplainedCode {
         }
     }
 }
+
+/// The upper half of syndromes that the model gives to refusals of its own.
+const OF_THE_MODEL: u64 = 0x5c;
 
 /// Returns the text of a symptom's first check.
 fn checked(symptom: Symptom) -> Option<&'static str> {

@@ -459,6 +459,10 @@ syndromes! {
         "the bond was destroyed after the layer below it was torn down"
         "a kernel with that commit"
         "https://git.kernel.org/torvalds/c/a31208b1e11d";
+    0xebf586 CREATE_SCHEDULING_ELEMENT Met
+        "the group of a subfunction was given tx_max and tx_share"
+        ""
+        "https://github.com/Mellanox/ovs-tests/blob/39d46ece/test-eswitch-sf-qos.sh";
     0xef0c8a DEALLOC_PD Told
         "objects still belong to the domain: a queue pair, or encryption keys (kTLS, PSP) at `devlink dev reload`"
         "destroy what belongs to the domain first; for encryption keys, a kernel with that commit"

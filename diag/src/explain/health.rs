@@ -88,6 +88,10 @@ syndromes! {
     }
 }
 
+/// The first word of a health report (`assert_var[0]`) of a BlueField whose firmware got no memory range
+/// from its Arm side (NVIDIA's page on troubleshooting of BlueField).
+pub(crate) const NO_RANGE: u64 = 0x1e;
+
 /// The syndrome of that number.
 #[must_use]
 pub fn explain(syndrome: u8) -> Option<&'static HealthSyndrome> {

@@ -8,6 +8,8 @@
 //! | [`command`] | statuses and syndromes of firmware commands | Linux, public threads and commits |
 //! | [`health`] | syndromes of the health buffer | Linux |
 //! | [`event`] | lines of Linux's driver about power, modules, links and resets | Linux |
+//! | [`counter`] | counters of ports, interfaces and functions | Linux, NVIDIA |
+//! | [`state`] | states of links, reporters and objects | Linux |
 //! | [`kernel`] | messages of Linux's driver by families, and whose object failed | Linux |
 //! | [`call`] | calls of libibverbs that failed | manual pages, public threads |
 //! | [`timeout`] | none: when a peer that does not answer is noticed | public measurements of devices |
@@ -28,9 +30,11 @@ pub mod call;
 pub mod causes;
 mod code;
 pub mod command;
+pub mod counter;
 pub mod event;
 pub mod health;
 pub mod kernel;
+pub mod state;
 pub mod status;
 mod syndrome;
 pub mod timeout;

@@ -3,6 +3,7 @@
 mod dumps;
 mod formats;
 mod kernel;
+mod pasted;
 mod public;
 mod random;
 #[path = "../../../tests/rig/random.rs"]

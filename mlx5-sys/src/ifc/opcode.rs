@@ -7,6 +7,14 @@ macro_rules! opcodes {
             pub const $name: u16 = $value;
         )*
 
+        /// The opcode of this name, in capital letters.
+        pub fn of_name(name: &str) -> Option<u16> {
+            match name {
+                $(stringify!($name) => Some($value),)*
+                _ => None,
+            }
+        }
+
         /// The name of an opcode.
         pub const fn name(opcode: u16) -> Option<&'static str> {
             match opcode {

@@ -17,6 +17,7 @@ use clap::{Args, ValueEnum};
 use mlx5::diag::decode::{self, BytesKind, DecodedRecord, FORMATS, Options, Stream, WordOrder};
 use mlx5::diag::explain::ExplainedCode;
 use mlx5::diag::text::Addressing;
+use mlx5_model::command::Refusal;
 use serde::Serialize;
 
 use self::input::{AtEnd, Input, Next};
@@ -119,6 +120,52 @@ pub struct Report {
     /// The formats that could have been read, if no record was found.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reads: Vec<&'static str>,
+    /// The lines that were looked at, if no record was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    looked: Option<Looked>,
+}
+
+/// Lines that were looked at.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Looked {
+    /// Their number.
+    lines: usize,
+    /// The first lines with a word of failure, with the name of their file if there are several.
+    failing: Vec<String>,
+}
+
+/// Most lines with a word of failure that are named.
+const NAMED: usize = 8;
+
+/// Words of failure, in lower case.
+const FAILED: [&str; 7] = ["error", "fail", "timeout", "timed out", "refused", "unable", "cannot"];
+
+impl Looked {
+    /// Adds the next line of an input, which has `number` in it.
+    fn add(&mut self, file: Option<&str>, number: usize, line: &str) {
+        self.lines += 1;
+        if self.failing.len() == NAMED {
+            return;
+        }
+        let lower = line.to_ascii_lowercase();
+        if FAILED.iter().any(|word| lower.contains(word)) {
+            let file = file.map(|file| format!("{file}:")).unwrap_or_default();
+            self.failing.push(format!("{file}{number}"));
+        }
+    }
+}
+
+impl fmt::Display for Looked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.lines {
+            1 => write!(f, "1 line was read")?,
+            lines => write!(f, "{lines} lines were read")?,
+        }
+        match &self.failing[..] {
+            [] => write!(f, ", none with a word of failure."),
+            failing => write!(f, "; words of failure are in: {}.", failing.join(", ")),
+        }
+    }
 }
 
 impl Report {
@@ -133,14 +180,23 @@ impl Report {
             true => FORMATS.iter().map(|format| format.reads).collect(),
             false => Vec::new(),
         };
-        Report { records, reads }
+        Report { records, reads, looked: None }
+    }
+
+    /// Creates the report on lines without a record.
+    fn nothing(looked: Looked) -> Report {
+        Report { looked: Some(looked), ..Self::of(Vec::new()) }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.records.is_empty() {
-            writeln!(f, "Nothing was found that is known. What is read:")?;
+            match &self.looked {
+                Some(looked) => writeln!(f, "Nothing was found that is known. {looked}")?,
+                None => writeln!(f, "Nothing was found that is known.")?,
+            }
+            writeln!(f, "What is read:")?;
             for reads in &self.reads {
                 writeln!(f, "  {reads}")?;
             }
@@ -195,8 +251,22 @@ fn bare(argument: &String) -> Option<Code> {
         }
         None => argument.parse().ok()?,
     };
-    let meanings = ExplainedCode::of_number(value);
+    let mut meanings = ExplainedCode::of_number(value);
+    meanings.iter_mut().for_each(of_model);
     (!Path::new(argument).exists()).then(|| Code { number: argument.clone(), meanings })
+}
+
+/// Gives a syndrome of the model's own the sentence that the model has for it.
+fn of_model(code: &mut ExplainedCode) {
+    let number = code.code.rsplit_once("syndrome 0x").map(|(_, digits)| digits);
+    let number = number.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    // Syndromes of devices are explained already, also where the model gives them.
+    let own = number.filter(|number| number >> 16 == 0x5c).and_then(Refusal::from_syndrome);
+    if let Some(refusal) = own {
+        code.meaning = format!(
+            "The model, a software ConnectX, refused: {refusal}. No device has this syndrome."
+        );
+    }
 }
 
 impl Arguments {
@@ -258,12 +328,24 @@ impl Arguments {
         &self,
         inputs: Vec<Input>,
         mut take: impl FnMut(Option<&str>, Vec<DecodedRecord>) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Looked> {
+        let mut looked = Looked::default();
+        let mut take = |file: Option<&str>, mut records: Vec<DecodedRecord>| {
+            let codes = records.iter_mut().flat_map(|record| &mut record.findings);
+            codes.for_each(of_model);
+            take(file, records)
+        };
         for mut input in inputs {
             let mut stream = Stream::new(self.options());
+            let mut number = 0;
             loop {
                 let records = match input.next()? {
-                    Next::Line(line) => stream.push(&String::from_utf8_lossy(&line)),
+                    Next::Line(line) => {
+                        let line = String::from_utf8_lossy(&line);
+                        number += 1;
+                        looked.add(input.name.as_deref(), number, &line);
+                        stream.push(&line)
+                    }
                     Next::Idle => stream.flush(),
                     Next::End => break,
                 };
@@ -271,14 +353,14 @@ impl Arguments {
             }
             take(input.name.as_deref(), stream.flush())?;
         }
-        Ok(())
+        Ok(looked)
     }
 
     /// Prints each piece's records as text, in memory that does not grow with the input.
     fn print(&self, inputs: Vec<Input>, output: &Output) -> Result {
         let mut shown = Shown::default();
         let mut outcome = Outcome::Bad;
-        self.decode(inputs, |file, records| {
+        let looked = self.decode(inputs, |file, records| {
             if records.is_empty() {
                 return Ok(());
             }
@@ -290,7 +372,7 @@ impl Arguments {
             out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)
         })?;
         if outcome == Outcome::Bad {
-            output.report("decode", &Report::new(Vec::new()))?;
+            output.report("decode", &Report::nothing(looked))?;
         }
         Ok(outcome)
     }
@@ -298,12 +380,12 @@ impl Arguments {
     /// Prints one JSON value of all records.
     fn collect(&self, inputs: Vec<Input>, output: &Output) -> Result {
         let mut all = Vec::new();
-        self.decode(inputs, |file, records| {
+        let looked = self.decode(inputs, |file, records| {
             let file = file.map(str::to_owned);
             all.extend(records.into_iter().map(|record| Found { file: file.clone(), record }));
             Ok(())
         })?;
-        let report = Report::of(all);
+        let report = if all.is_empty() { Report::nothing(looked) } else { Report::of(all) };
         output.report("decode", &report)?;
         Ok(if report.records.is_empty() { Outcome::Bad } else { Outcome::Good })
     }
@@ -311,12 +393,12 @@ impl Arguments {
     /// Prints one entry for all errors that are alike.
     fn summarize(&self, inputs: Vec<Input>, output: &Output) -> Result {
         let mut summary = Summary::default();
-        self.decode(inputs, |file, records| {
+        let looked = self.decode(inputs, |file, records| {
             summary.add(file, &records);
             Ok(())
         })?;
         if summary.is_empty() {
-            output.report("decode", &Report::new(Vec::new()))?;
+            output.report("decode", &Report::nothing(looked))?;
             return Ok(Outcome::Bad);
         }
         output.report("decode", &summary)?;

@@ -40,6 +40,13 @@ fn where_nothing_is_found_it_is_said_what_could_be() {
     for word in ["Nothing was found", "libmlx5", "DPDK", "UCX", "--kind"] {
         assert!(nothing.out.contains(word), "{word} in {}", nothing.out);
     }
+    assert!(nothing.out.contains("1 line was read, none with a word"), "{}", nothing.out);
+    let failing = piped(&["decode"], b"all is well\nthe disk has failed\n", 1);
+    assert!(
+        failing.out.contains("2 lines were read; words of failure are in: 2."),
+        "{}",
+        failing.out
+    );
     let json = piped(&["decode", "--json"], b"\xff\x00\xfe", 1).report();
     assert_eq!(json["records"].as_array().unwrap().len(), 0);
     assert!(!json["reads"].as_array().unwrap().is_empty());
@@ -47,6 +54,14 @@ fn where_nothing_is_found_it_is_said_what_could_be() {
     for text in ["remote access error in the VPN", "00000000 00000000 00000000 00000000\n"] {
         piped(&["decode"], text.as_bytes(), 1);
     }
+}
+
+#[test]
+fn a_syndrome_of_the_model_has_the_models_sentence() {
+    let code = run(&["decode", "0x5c0e05"], 0).out;
+    assert!(code.contains("software ConnectX, refused: hairpins"), "{code}");
+    let line = run(&["decode", "CREATE_RQ failed with syndrome 0x5c0e05"], 0).out;
+    assert!(line.contains("refused: hairpins") && line.contains("CREATE_RQ"), "{line}");
 }
 
 const TIMEOUT: &str = "Failed status 12: wr_id 0 syndrom 0x81";

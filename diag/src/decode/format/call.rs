@@ -72,6 +72,8 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         return None;
     }
     let errno = errno.or_else(|| below(lines, at));
+    let name =
+        if name == "ibv_reg_mr" && is_dma_buf(lines, at) { "ibv_reg_dmabuf_mr" } else { name };
     let why = errno.map(|errno| format!(": {}", errno.name())).unwrap_or_default();
     let mut record = DecodedRecord::new(RecordKind::CallFailure, format!("{name} failed{why}"));
     record.field("call", name);
@@ -84,6 +86,14 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     record.findings.push(ExplainedCode::call(name, errno));
     record.facts = Some(Facts::of(Symptom::Call(CallKind::of(name), errno)));
     Some(Reading::to(at, vec![record]))
+}
+
+/// Lines before a failed registration that say how it registers.
+const BEFORE: usize = 8;
+
+/// Returns whether the lines before say that memory is registered by dma-buf, as perftest's do.
+fn is_dma_buf(lines: &Lines<'_>, at: usize) -> bool {
+    (at.saturating_sub(BEFORE)..at).any(|line| lines.get(line).contains("using DMA-BUF"))
 }
 
 /// Returns whether a call's name is followed by "failed" and the end of the message: other text

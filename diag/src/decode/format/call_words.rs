@@ -67,6 +67,8 @@ const OBJECTS: &[(&str, &[(Verb, &str)])] = &[
     ("queue pair", QUEUE_PAIR),
     ("qpair", QUEUE_PAIR),
     ("qp", QUEUE_PAIR),
+    ("dct", TARGET),
+    ("dci", QUEUE_PAIR),
     ("completion queue", CQ),
     ("cq", CQ),
     ("completion channel", CHANNEL),
@@ -95,6 +97,7 @@ const OBJECTS: &[(&str, &[(Verb, &str)])] = &[
 
 const QUEUE_PAIR: &[(Verb, &str)] =
     &[(Create, "ibv_create_qp"), (Modify, "ibv_modify_qp"), (Destroy, "ibv_destroy_qp")];
+const TARGET: &[(Verb, &str)] = &[(Create, "mlx5dv_create_qp"), (Modify, "ibv_modify_qp")];
 const CQ: &[(Verb, &str)] =
     &[(Create, "ibv_create_cq"), (Resize, "ibv_resize_cq"), (Destroy, "ibv_destroy_cq")];
 const CHANNEL: &[(Verb, &str)] =
@@ -137,9 +140,17 @@ fn words(line: &str) -> Vec<Word> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '\'';
     let mut words = Vec::new();
     let mut start = None;
+    let mut last = ' ';
     for (at, letter) in line.char_indices().chain([(line.len(), ' ')]) {
+        // "RegisterMemoryRegion" has three words.
+        let begins = letter.is_ascii_uppercase() && last.is_ascii_lowercase();
+        last = letter;
         match (start, is_part(letter)) {
             (None, true) => start = Some(at),
+            (Some(from), true) if begins => {
+                words.push((line[from..at].to_ascii_lowercase(), at));
+                start = Some(at);
+            }
             (Some(from), false) => {
                 words.push((line[from..at].to_ascii_lowercase(), at));
                 start = None;
@@ -197,8 +208,9 @@ fn behind(words: &[Word], at: usize) -> Option<InWords> {
 /// "create qp failed", "post_send failed", "Creating the queue pair failed".
 fn around(words: &[Word], at: usize) -> Option<InWords> {
     let verb = verb(words.get(at))?;
-    let is_article = |word: &Word| ["a", "an", "the"].contains(&word.0.as_str());
-    let place = at + 1 + usize::from(words.get(at + 1).is_some_and(is_article));
+    let is_filler =
+        |word: &Word| ["a", "an", "the", "rdma", "ib", "ibv"].contains(&word.0.as_str());
+    let place = at + 1 + usize::from(words.get(at + 1).is_some_and(is_filler));
     let (calls, count) = object(words, place)?;
     let name = call(calls, verb)?;
     let mut last = place + count;
@@ -275,6 +287,9 @@ mod tests {
             ("Send with RDMA_WRITE(WITH_IMM) failed.", "ibv_post_send"),
             ("Send with ATOMIC_CMP_AND_SWP failed.", "ibv_post_send"),
             ("Receive with RDMA_RECV failed.", "ibv_post_recv"),
+            ("RegisterRdmaMemoryRegion failed! errno:22", "ibv_reg_mr"),
+            ("createQueuePair failed", "ibv_create_qp"),
+            ("error modifying DCT to RTR: Invalid argument", "ibv_modify_qp"),
         ] {
             assert_eq!(name(line), Some(call), "{line}");
         }

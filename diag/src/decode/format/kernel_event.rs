@@ -6,7 +6,7 @@ use crate::explain::{ExplainedCode, event};
 use super::super::record::{DecodedRecord, RecordKind};
 use super::super::{lines::Lines, scan};
 use super::kernel_command::device;
-use super::{Format, Reading};
+use super::{Format, Reading, kernel_message};
 
 /// The format of these lines.
 pub(super) const FORMAT: Format = Format {
@@ -24,8 +24,12 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let event = event::find(line)?;
     let mut record = DecodedRecord::new(RecordKind::KernelEvent, event.title);
     record.field_if("device", device(line));
-    let message = line.rfind(event.begins()).map(|from| line[from..].trim());
+    let begins = || line.rfind(event.begins()).map(|from| line[from..].trim());
+    let message = kernel_message::text(line).or_else(begins);
     record.field_if("message", message);
+    if let Some((name, opcode)) = message.and_then(kernel_message::command) {
+        record.field_meaning("command", name, format!("opcode {opcode:#x}"));
+    }
     record
         .field_if("module", scan::number_after(line, ": module ").map(|module| module.to_string()));
     record.findings.push(ExplainedCode::event(event));

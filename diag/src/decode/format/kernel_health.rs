@@ -169,6 +169,7 @@ impl Report {
         }
         let gone =
             !variables.is_empty() && variables.iter().all(|word| *word == u64::from(u32::MAX));
+        let first = variables.first().copied();
         let variables: Vec<String> = variables.iter().map(|word| format!("{word:#010x}")).collect();
         if !variables.is_empty() {
             record.field("assert_var", variables.join(" "));
@@ -198,6 +199,9 @@ impl Report {
             record.findings.push(ExplainedCode::health_syndrome(known));
         } else if let Some(event) = said.iter().find_map(|said| event::find(said)) {
             record.findings.push(ExplainedCode::event(event));
+        }
+        if first == Some(health::NO_RANGE) {
+            record.findings.push(ExplainedCode::health_range());
         }
         Some(record)
     }

@@ -96,6 +96,11 @@ pub(super) fn is_of_driver(line: &str) -> bool {
     parse(line).is_some()
 }
 
+/// Returns the message of a line of the driver, without device and function.
+pub(super) fn text(line: &str) -> Option<&str> {
+    parse(line).map(|message| message.text).filter(|text| !text.is_empty())
+}
+
 /// Returns the message of a line that has the driver's prefix.
 fn parse(line: &str) -> Option<Message<'_>> {
     let mark = ["mlx5_core", "infiniband ", "mlx5_ib"].iter().find_map(|mark| line.find(mark))?;
@@ -175,7 +180,7 @@ fn record(message: Message<'_>, known: Known) -> Option<DecodedRecord> {
 }
 
 /// Returns the command in "CREATE_QP(0x500) timed out".
-fn command(text: &str) -> Option<(&str, u64)> {
+pub(super) fn command(text: &str) -> Option<(&str, u64)> {
     let (before, rest) = text.split_once("(0x")?;
     let name =
         before.rsplit(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').next()?;

@@ -81,10 +81,22 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
                 .to_owned(),
         );
     }
-    record.notes.push(
-        "The queue pair answered a peer's request, and failed at it: the peer's completion names the request."
-            .to_owned(),
+    let by_peer = matches!(
+        status,
+        None | Some(
+            Status::LocalLength
+                | Status::LocalAccess
+                | Status::RemoteInvalidRequest
+                | Status::RemoteAccess
+                | Status::RemoteOperation
+        )
     );
+    record.notes.push(match by_peer {
+        true => "An asynchronous event of a responder: the queue pair failed at a peer's request. The peer's \
+                 completion names the request."
+            .to_owned(),
+        false => "An asynchronous event of the queue pair: no completion belongs to it.".to_owned(),
+    });
     record.field_if("device", device.rsplit(' ').next());
     Some(Reading::to(at, vec![record]))
 }

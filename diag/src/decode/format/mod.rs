@@ -8,6 +8,7 @@ mod async_event;
 mod call;
 mod call_words;
 mod cm_event;
+mod counters;
 mod dpdk;
 mod dpdk_driver;
 mod flight;
@@ -22,8 +23,11 @@ mod kernel_health;
 mod kernel_message;
 mod kernel_qp;
 mod libmlx5;
+mod libraries;
 mod mpi;
+mod packets;
 mod programs;
+mod state;
 mod storage;
 mod syndrome;
 mod ucx;
@@ -89,6 +93,10 @@ pub const FORMATS: &[Format] = &[
     mpi::FORMAT,
     storage::FORMAT,
     programs::FORMAT,
+    libraries::FORMAT,
+    packets::FORMAT,
+    state::FORMAT,
+    counters::FORMAT,
     async_event::FORMAT,
     cm_event::FORMAT,
     words::FORMAT,

@@ -2,6 +2,10 @@
 //!
 //! Syndromes of commands are longer than those of CQEs, which have 8 bits.
 
+use mlx5_sys::ifc::opcode;
+
+use crate::explain::call;
+
 use super::super::command::Failed;
 use super::super::{lines::Lines, scan};
 use super::{Format, Reading};
@@ -33,6 +37,16 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if !wide || !FAILED.iter().any(|word| lower.contains(word)) {
         return None;
     }
-    let failed = Failed { syndrome: Some(syndrome), ..Failed::default() };
+    let opcode = line
+        .split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+        .find_map(opcode::of_name);
+    let error = call::errno(line).map(|error| error.name().to_owned());
+    let failed = Failed {
+        opcode: opcode.map(u64::from),
+        name: opcode.and_then(opcode::name).map(str::to_owned),
+        syndrome: Some(syndrome),
+        error,
+        ..Failed::default()
+    };
     Some(Reading::to(at, vec![failed.record()]))
 }

@@ -242,7 +242,7 @@ fn status(line: &str, lower: &str, vendor: Option<u64>, beside: Option<&str>) ->
         return None;
     }
     if let Some(status) = named {
-        let by_name = line.contains(status.name());
+        let by_name = line.contains(status.name()) || words::syndrome(line).is_some();
         // The kernel's asynchronous events: "mlx5_0/1: QP 51291 error: local length error".
         let event = lower.contains(": qp ") && lower.contains(" error: ");
         let about = beside.is_some() || by_name || event;

@@ -22,6 +22,7 @@ pub use check::{Check, check};
 pub use evidence::evidence;
 pub use order::rank;
 pub use program::Program;
+pub(crate) use signs::MANY_CONTEXTS;
 pub use signs::Signs;
 
 bitflags::bitflags! {

@@ -24,6 +24,7 @@ pub fn rank(facts: &Facts) -> Vec<LikelyCause> {
     let listed = facts.symptom.causes();
     let allowed = |cause: &Cause| {
         cause.operations.intersects(facts.operations)
+            && !facts.signs.exclude(cause)
             && (cause.fabric.is_none() || facts.fabric.is_none() || cause.fabric == facts.fabric)
     };
     let mut ranked: Vec<(u32, LikelyCause)> = listed

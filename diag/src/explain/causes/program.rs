@@ -30,6 +30,10 @@ pub enum Program {
     Gpu,
     /// TensorFlow, and BytePS, whose RDMA code comes from it.
     TensorFlow,
+    /// Apache brpc.
+    Brpc,
+    /// VMA (libvma, XLIO).
+    Vma,
 }
 
 /// Texts by which a program's log is known.
@@ -50,6 +54,10 @@ const MARKS: &[(&str, Program)] = &[
     ("nvme_rdma.c", Program::Spdk),
     ("rdma.c", Program::Spdk),
     ("kiblnd_", Program::Lustre),
+    // It has files of the same names as Mooncake.
+    ("brpc", Program::Brpc),
+    ("VMA ERROR", Program::Vma),
+    ("VMA WARNING", Program::Vma),
     ("worker_pool.cpp", Program::Mooncake),
     ("rdma_endpoint.cpp", Program::Mooncake),
     ("rdma_context.cpp", Program::Mooncake),

@@ -55,6 +55,11 @@ reasons! {
     QP_IN_ERROR ANY "the queue pair is in the error state"
         => "look for the first completion with an error, and connect anew";
 
+    FLOW_TWICE ANY "another rule has the same match, and another flow tag or action"
+        => "look for a second process or socket with the same addresses and ports; make one rule for each match";
+    FLOW_KIND ANY "the match or the action is not offered on this port, or the steering mode does not take it"
+        => "compare with `ibv_devinfo -v`; try without vendor extensions of the rule";
+
     NO_ACCESS ANY "no access to /dev/infiniband/uverbs*"
         => "look at the node's owner and mode, and at the container's device list";
     NO_CAPABILITY ANY "CAP_NET_RAW, CAP_NET_ADMIN or CAP_IPC_LOCK is missing"

@@ -50,6 +50,8 @@ bitflags::bitflags! {
         const DOMAIN = 524_288;
         /// Buffers of DPDK.
         const MBUF = 1_048_576;
+        /// A registration by dma-buf.
+        const DMA_BUF = 2_097_152;
     }
 }
 
@@ -63,6 +65,8 @@ const MARKS: &[(&str, Signs)] = &[
     ("vram", Signs::GPU),
     ("dmabuf", Signs::GPU),
     ("dma-buf", Signs::GPU),
+    ("using dma-buf", Signs::DMA_BUF),
+    ("reg_dmabuf", Signs::DMA_BUF),
     ("memlock", Signs::LIMIT),
     ("ulimit", Signs::LIMIT),
     ("locked memory", Signs::LIMIT),
@@ -130,6 +134,7 @@ const POINTS: &[(Signs, Cause, u32)] = &[
     (Signs::GPU, PEER_DEVICE_MEMORY, 4),
     (Signs::GPU, NO_PEERMEM, 8),
     (Signs::GPU, GPU_KIND, 4),
+    (Signs::DMA_BUF, REGISTRATION_UNSUPPORTED, 14),
     (Signs::LIMIT, MEMLOCK, 12),
     (Signs::LINK, BAD_LINK, 14),
     (Signs::CRASH, PEER_GONE, 14),
@@ -173,7 +178,13 @@ impl Signs {
     pub fn of_line(line: &str) -> Signs {
         let line = line.to_ascii_lowercase();
         let found = MARKS.iter().filter(|(mark, _)| line.contains(mark));
-        found.fold(Signs::empty(), |signs, (_, sign)| signs | *sign)
+        let many = if has_many_contexts(&line) { Signs::UAR } else { Signs::empty() };
+        found.fold(many, |signs, (_, sign)| signs | *sign)
+    }
+
+    /// Returns whether these signs rule a cause out.
+    pub(super) fn exclude(self, cause: &Cause) -> bool {
+        self.contains(Signs::DMA_BUF) && cause.cause == NO_PEERMEM.cause
     }
 
     /// Returns how much these signs add to a cause.
@@ -182,6 +193,20 @@ impl Signs {
             |entry: &&(Signs, Cause, u32)| self.contains(entry.0) && entry.1.cause == cause.cause;
         POINTS.iter().filter(met).map(|(_, _, points)| points).sum()
     }
+}
+
+/// Open contexts of a device from which on its UAR pages may be used up: 256 processes did so in
+/// <https://github.com/openucx/ucx/issues/6049>.
+pub(crate) const MANY_CONTEXTS: u64 = 256;
+
+/// Returns whether a line of `rdma resource` has many contexts: "mlx5_2: pd 8056 cq 4030 … ctx 4027".
+fn has_many_contexts(lower: &str) -> bool {
+    let of = |rest: &str| rest.split(' ').next().and_then(|number| number.parse().ok());
+    lower.contains(": pd ")
+        && lower
+            .split_once(" ctx ")
+            .and_then(|(_, rest)| of(rest))
+            .is_some_and(|ctx: u64| ctx >= MANY_CONTEXTS)
 }
 
 #[cfg(test)]

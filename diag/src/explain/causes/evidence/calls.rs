@@ -214,9 +214,12 @@ calls! {
     Post _ _ QUEUE_FULL
         "count SENDs of acknowledgements too when the send queue's length is computed, not only WRITEs"
         "https://github.com/pytorch/tensorpipe/pull/414";
-    Post ENOMEM _ QUEUE_FULL
+    Post ENOMEM Brpc QUEUE_FULL
         "a brpc with that change: it sent on acknowledgements before it had polled the completions of earlier SENDs"
         "https://github.com/apache/brpc/pull/3145";
+    Post ENOMEM Brpc QUEUE_FULL
+        "sign requests often enough: unsignaled ones leave the queue only with a later signaled one"
+        "https://github.com/apache/brpc/issues/3132";
     Post ENOMEM Libfabric QUEUE_FULL
         "poll, then post again: a full queue is no failure"
         "https://github.com/ofiwg/libfabric/pull/824";
