@@ -6,7 +6,7 @@ use mlx5_sys::wqe::SEGMENT_SIZE;
 use super::{SendDoorbell, fence};
 use crate::watch::flight::DoorbellKind;
 use crate::watch::timing::Phase;
-use crate::wqe::{Linear, Operation, Segment, Segments, Unit};
+use crate::wqe::{Linear, Operation, Segment, Segments, Unit, Units};
 
 /// 16-byte units of two blocks.
 const UNITS: usize = 8;
@@ -66,19 +66,14 @@ impl SendDoorbell {
         ds > 1 && ds <= self.long
     }
 
-    /// Rings like [`ring_pair`](Self::ring_pair), for a WQE of any number of whole blocks.
+    /// Rings by BlueFlame for a single WQE of `blocks` whole blocks, 16 bytes at once.
     ///
     /// # Safety
-    /// - `ctrl` and `operation` are those of the only WQE before `counter` that was not rung.
+    /// - `units` has those of the only WQE before `counter` that was not rung.
     /// - The memory that it names obeys the contract of the queue's commit point.
     /// - [`takes_long`](Self::takes_long) is true of its size.
     #[inline(always)]
-    pub(crate) unsafe fn ring_long<O: Operation>(
-        &mut self,
-        counter: u16,
-        ctrl: Segment,
-        operation: &O,
-    ) {
+    pub(crate) unsafe fn ring_long(&mut self, counter: u16, units: &Units, blocks: u32) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
         fence::wqe_then_record();
         self.timing.stamp(Phase::Fence);
@@ -86,12 +81,17 @@ impl SendDoorbell {
         self.timing.stamp(Phase::Record);
         fence::record_then_register();
         self.timing.stamp(Phase::Order);
-        // SAFETY: the buffer takes the WQE, and is aligned to its size.
-        unsafe {
-            let mut writer = Linear::new(self.next.as_ptr());
-            writer.put(ctrl);
-            operation.put(&mut writer);
+        let to = self.next;
+        macro_rules! copy {
+            ($($block:literal: $($at:literal)*),*) => { $(
+                if $block < blocks {
+                    // SAFETY: the caller guarantees the block's units, which the buffer takes.
+                    $( unsafe { units[$at].assume_init().store(to.add($at * SEGMENT_SIZE)) } )*
+                }
+            )* };
         }
+        // Written out, so that the compiler sees which unit is which.
+        copy!(0: 0 1 2 3, 1: 4 5 6 7, 2: 8 9 10 11, 3: 12 13 14 15);
         self.timing.stamp(Phase::Doorbell);
         fence::flush_register();
         self.timing.stamp(Phase::Flush);

@@ -1,10 +1,12 @@
 //! The fast path of key changes that follow each other directly. WQEs have several blocks, of a
-//! size that the compiler may know, and are copied to the register from where their words are at
-//! hand.
+//! size that the compiler may know, and are copied to the register as they were stored to the ring,
+//! 16 bytes at once.
 //!
 //! A request after a key change is never posted without further checks, so for these the head is
 //! never [clear](SendRing::clear). A separate limit tells how far blocks and CQ slots suffice. It
 //! is valid while the head is where the last key change left it.
+
+use core::mem::MaybeUninit;
 
 use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::{FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, SEGMENT_SIZE, WQEBB_SIZE};
@@ -16,7 +18,7 @@ use super::{PostError, SendQueue};
 use crate::ib::{Counter, Transport};
 use crate::watch::lint::Refusal;
 use crate::watch::timing::Phase;
-use crate::wqe::{Linear, PostOn, Segments};
+use crate::wqe::{Kept, PostOn, Segments, Units};
 
 /// Most 16-byte units of such a WQE: the size of a BlueFlame buffer.
 const LONGEST: u32 = (BF_BUFFER_SIZE / SEGMENT_SIZE) as u32;
@@ -52,7 +54,14 @@ impl<T: Transport> SendQueue<T> {
         operation: O,
     ) -> Result<(), PostError> {
         // SAFETY: passed on.
-        unsafe { self.post_key_change_ref(id, &operation) }
+        unsafe {
+            if self.ring.post_in_run::<T, O>(id, &operation)? {
+                return Ok(());
+            }
+            // Moved, so that only this path needs the operation in memory.
+            let rest = operation;
+            self.ring.begin_run::<T, O>(id, &rest)
+        }
     }
 
     /// Posts a request that changes keys, see [`post_key_change`](Self::post_key_change).
@@ -117,16 +126,21 @@ impl SendRing {
         // SAFETY: the blocks are free and contiguous. The HCA does not read them before the
         // producer index covers them, and nothing else writes them (`from_parts`), nor their shadow
         // entries. `check` passed.
+        let mut units: Units = [MaybeUninit::uninit(); LONGEST as usize];
         unsafe {
+            let place = self.shadow.first().add(slot);
             let wqe = self.buffer.add(slot * WQEBB_SIZE);
-            let mut writer = Linear::new(wqe.as_ptr());
+            let mut writer = Kept::new(wqe.as_ptr(), &mut units);
             writer.put(ctrl);
             operation.put(&mut writer);
-            let place = self.shadow.place(head);
             place.write(Entry { id, key: Key::other(code.opcode, ds, self.slack) });
-            for block in 1..blocks {
-                let key = Key::inside(code.opcode, self.slack);
-                place.add(block as usize).write(Entry { id: 0, key });
+            const { assert!(LONGEST == 4 * UNITS) };
+            Entry::write_inside(place.add(1), code.opcode, self.slack);
+            if blocks > 2 {
+                Entry::write_inside(place.add(2), code.opcode, self.slack);
+            }
+            if blocks > 3 {
+                Entry::write_inside(place.add(3), code.opcode, self.slack);
             }
         }
         self.doorbell.timing.stamp(Phase::Encode);
@@ -137,7 +151,7 @@ impl SendRing {
         self.cursor.publish(next);
         // SAFETY: the WQE was just written, and the register takes it. Its memory meets this
         // function's contract.
-        unsafe { self.doorbell.ring_long(next.low16(), ctrl, operation) }
+        unsafe { self.doorbell.ring_long(next.low16(), &units, blocks) }
         self.run.head = next;
         // `set_clear` would do no more: nothing is clear.
         (self.clear, self.clear_single) = (next, next);

@@ -69,7 +69,7 @@ impl SendRing {
         unsafe {
             let place = self.shadow.first().byte_add(offset);
             place.write(Entry { id, key: Key::other(code.opcode, O::PAIR_DS, slack) });
-            place.add(1).write(Entry { id: 0, key: Key::inside(code.opcode, slack) });
+            Entry::write_inside(place.add(1), code.opcode, slack);
         }
         self.doorbell.timing.stamp(Phase::Encode);
         Some(Encoded { next, slack, ctrl })

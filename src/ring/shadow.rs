@@ -32,6 +32,16 @@ impl Entry {
     /// The entry of a block in which no WQE begins.
     pub(super) const NONE: Self = Self { id: 0, key: Key::inside(0, 0) };
 
+    /// Makes an entry that of a further block of a WQE. It keeps its id, which is not read.
+    ///
+    /// # Safety
+    /// `place` is an entry of a shadow that only the caller reads and writes.
+    #[inline(always)]
+    pub(super) unsafe fn write_inside(place: NonNull<Self>, opcode: u8, slack: u32) {
+        // SAFETY: the caller may write the entry, of which this is a field.
+        unsafe { (&raw mut (*place.as_ptr()).key).write(Key::inside(opcode, slack)) }
+    }
+
     /// Returns the operation that was requested.
     #[inline(always)]
     pub(super) fn operation(&self) -> SendOperation {
@@ -230,12 +240,6 @@ impl Shadow {
         // `new` initialized it. Writers hold the shadow uniquely, or write where it is not
         // borrowed.
         unsafe { self.first.add(self.shape.slot(counter)).as_ref() }
-    }
-
-    /// Returns the address of the entry of a block.
-    pub(super) fn place(&self, counter: Counter) -> NonNull<Entry> {
-        // SAFETY: a slot is less than the number of entries, so the entry is in the allocation.
-        unsafe { self.first.add(self.shape.slot(counter)) }
     }
 
     #[inline(always)]

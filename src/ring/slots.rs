@@ -142,9 +142,7 @@ impl Slots {
             let slot = self.shape.slot(head.plus(block));
             // SAFETY: the shadow has an entry for every slot; this one is of a block of the same
             // WQE.
-            unsafe {
-                self.shadow.add(slot).write(Entry { id: 0, key: Key::inside(opcode, slack) })
-            };
+            unsafe { Entry::write_inside(self.shadow.add(slot), opcode, slack) };
         }
     }
 

@@ -20,6 +20,7 @@ impl<T: Transport> SendQueue<T> {
     /// As long as the window is bound, no reference to its memory exists that conflicts with the
     /// access that the binding grants to peers.
     #[doc(alias("ibv_bind_mw", "ibv_wr_bind_mw"))]
+    #[inline]
     pub unsafe fn bind<K: WindowType>(
         &mut self,
         id: u64,
@@ -29,7 +30,7 @@ impl<T: Transport> SendQueue<T> {
     where
         BindWindow: PostOn<T>,
     {
-        assert_eq!(request.rkey() >> 8, window.rkey() >> 8, "a request of another window");
+        assert!(request.rkey() >> 8 == window.rkey() >> 8, "a request of another window");
         // SAFETY: the HCA reads and writes no memory for a binding; what peers may do afterwards is
         // the contract of this function.
         unsafe { self.post(id, request)? };

@@ -53,7 +53,7 @@ pub use tags::{Rendezvous, Tag, TagHeader, TagKind};
 pub use transport::PostOn;
 pub(crate) use unit::Unit;
 pub use window::{BindWindow, LocalInvalidate, SendInvalidate};
-pub(crate) use writer::{Block, Linear, Segment, Segments, Wrapping};
+pub(crate) use writer::{Block, Kept, Linear, Segment, Segments, Units, Wrapping};
 
 /// A scatter/gather entry: local memory that the HCA reads or writes.
 ///

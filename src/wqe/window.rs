@@ -112,6 +112,7 @@ impl BindWindow {
     /// Binds a window of type 1, whose key is `rkey` so far, to `memory` of a region. The bind
     /// changes its key, see [`rkey`](Self::rkey). With no memory (length 0), it is bound to
     /// nothing.
+    #[inline]
     pub const fn type_1(rkey: u32, memory: Sge, access: Access) -> Self {
         let next = rkey & !0xff | rkey.wrapping_add(1) & 0xff;
         Self::new(rkey, next, None, memory, access)
@@ -125,10 +126,12 @@ impl BindWindow {
     /// Requests of peers never arrive at the requesting end of an extended reliable connection, nor
     /// at an initiator of dynamic connections: a window that is bound for one of these lets no peer
     /// in. Posted there, windows of [type 1](Self::type_1) do.
+    #[inline]
     pub const fn type_2(rkey: u32, tag: u8, qpn: u32, memory: Sge, access: Access) -> Self {
         Self::new(rkey, rkey & !0xff | tag as u32, Some(qpn << 8), memory, access)
     }
 
+    #[inline]
     const fn new(before: u32, rkey: u32, qp: Option<u32>, memory: Sge, access: Access) -> Self {
         let start = memory.addr;
         Self { before, rkey, qp, memory, start, access: access_flags(access), flags: 0 }
@@ -136,12 +139,14 @@ impl BindWindow {
 
     /// Makes addresses behind the window start at 0, not at the memory's own.
     #[doc(alias = "IBV_ACCESS_ZERO_BASED")]
+    #[inline]
     pub const fn zero_based(mut self) -> Self {
         self.start = 0;
         self
     }
 
     /// Returns the window's key after the bind.
+    #[inline]
     pub const fn rkey(&self) -> u32 {
         self.rkey
     }

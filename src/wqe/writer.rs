@@ -4,8 +4,10 @@
 //! All writers store through raw pointers only: the HCA reads this memory at any time after the
 //! doorbell, so no reference to it may exist.
 
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
+use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::{INLINE_SEG, InlineHeader, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::{InlineBytes, Unit};
@@ -273,6 +275,59 @@ impl Segments for Block {
     unsafe fn put_known<const N: usize>(&mut self, payload: &[u8; N], at: usize) {
         // SAFETY: the caller has space for a segment.
         unsafe { self.put(InlineBytes::segment(payload, at)) }
+    }
+}
+
+/// The 16-byte units of a WQE that goes to a BlueFlame buffer.
+pub(crate) type Units = [MaybeUninit<Unit>; BF_BUFFER_SIZE / SEGMENT_SIZE];
+
+/// Writes a WQE to contiguous memory, a segment at a time, and keeps its units: what is in registers
+/// need not be encoded again, or loaded, to be copied to a BlueFlame buffer.
+pub(crate) struct Kept<'a> {
+    linear: Linear,
+    /// The first half of a segment whose second half was not put yet.
+    low: Option<u64>,
+    used: usize,
+    /// Not in this structure: so the compiler can keep the units in registers as soon as it knows
+    /// `used`.
+    units: &'a mut Units,
+}
+
+impl<'a> Kept<'a> {
+    /// Starts at `at`.
+    ///
+    /// # Safety
+    /// The WQE's space, from `at` on, is writable memory of one allocation that nothing else
+    /// writes, no longer than a BlueFlame buffer. `at` is aligned to 16.
+    #[inline(always)]
+    pub(crate) unsafe fn new(at: *mut u8, units: &'a mut Units) -> Self {
+        // SAFETY: the space is as the caller says.
+        Self { linear: unsafe { Linear::new(at) }, low: None, used: 0, units }
+    }
+}
+
+impl Segments for Kept<'_> {
+    #[inline(always)]
+    unsafe fn put_word(&mut self, word: u64) {
+        match self.low.take() {
+            None => self.low = Some(word),
+            // SAFETY: the caller has space for the segment's second half, and had it for the first.
+            Some(low) => unsafe { self.put_unit(Unit::from_words(low, word)) },
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put(&mut self, [first, second]: Segment) {
+        // SAFETY: the caller has space for a segment.
+        unsafe { self.put_unit(Unit::from_words(first, second)) }
+    }
+
+    #[inline(always)]
+    unsafe fn put_unit(&mut self, unit: Unit) {
+        self.units[self.used] = MaybeUninit::new(unit);
+        self.used += 1;
+        // SAFETY: the caller has space for a segment.
+        unsafe { self.linear.put_unit(unit) }
     }
 }
 
