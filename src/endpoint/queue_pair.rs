@@ -339,6 +339,11 @@ impl<O: PostOn<T> + Patch, T: Transport, R: ReceiveHalf> PreparedEndpoint<O, T, 
         self.core.send.fire(payload)
     }
 
+    /// Brings what the next fire needs into the processor's caches, see [`Prepared::warm`].
+    pub fn warm(&mut self) {
+        self.core.send.warm();
+    }
+
     /// Returns the send queue with its prepared requests, for its queries.
     pub fn prepared(&self) -> &Prepared<O, T> {
         &self.core.send

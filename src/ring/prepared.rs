@@ -171,6 +171,21 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         Ok(())
     }
 
+    /// Brings what the next [`fire`](Self::fire) reads and writes into the processor's caches: its
+    /// WQE, the doorbell record, and the queue's state. Posts and changes nothing.
+    ///
+    /// For a program that waits long between two decisions, and calls this now and then. The code of
+    /// `fire` is part of the function that calls it, so it stays cold. No register is read.
+    pub fn warm(&mut self) {
+        let ring = &mut self.queue.ring;
+        let (slots, head) = (ring.slots(), ring.cursor.head());
+        for block in 0..Self::BLOCKS {
+            // SAFETY: a byte of a block of the ring, which lives as long as the queue.
+            unsafe { slots.block(head.plus(block)).read_volatile() };
+        }
+        ring.doorbell.record().read();
+    }
+
     /// Blocks of a WQE.
     const BLOCKS: u32 = O::BLOCKS as u32;
 

@@ -496,6 +496,30 @@ fn what_is_still_prepared_is_not_posted() {
     }
 }
 
+#[test]
+fn warming_changes_nothing_and_posts_nothing() {
+    let mut twin = Twin::new(8, 8, 7, HALF);
+    let mut prepared = Prepared::new(twin.sq.queue);
+    let write = |byte| RdmaWrite::new(InlineBytes([byte; 128]), Remote::new(0x1000, 7)).signaled();
+    prepared.warm();
+    for id in 0..2 {
+        prepared.prepare(id, write(id as u8)).unwrap();
+    }
+    // The first goes on at the ring's start.
+    for at in [7, 10] {
+        let seen = || [twin.sq.buffer.read(), twin.sq.record.read(), twin.sq.page.read()];
+        let before = seen();
+        prepared.warm();
+        assert!(seen() == before);
+        prepared.fire(()).unwrap();
+        assert_eq!(twin.sq.record.be32(4), at + 3);
+        twin.cq.produce(cqe(0, WRITE, at), &[]);
+        assert!(matches!(twin.cq.reader.poll(&mut prepared), Ok(Some(Completion::Send(_)))));
+    }
+    prepared.warm();
+    assert_eq!(prepared.fire(()), Err(PostError::NothingPrepared));
+}
+
 /// A request of three blocks takes as many, and one CQ slot.
 #[test]
 fn what_is_left_of_long_requests_gives_its_blocks_and_cq_slots_back() {
