@@ -71,108 +71,141 @@ pub trait Side {
 pub struct Maker {
     /// The side's column. Several sides may share one, as long as they have no row in common.
     pub column: &'static str,
+    /// The rows that are measured on it: it is made for these only.
+    pub rows: &'static [Row],
     pub make: fn() -> Box<dyn Side>,
 }
 
+impl Maker {
+    const fn new(column: &'static str, rows: &'static [Row], make: fn() -> Box<dyn Side>) -> Self {
+        Self { column, rows, make }
+    }
+}
+
+/// Rows that several sides have.
+mod rows_of {
+    use super::Row::{self, *};
+
+    pub const POSTS: &[Row] = &[Inline, Pointer, List, Poll, Empty];
+    pub const QUEUES: &[Row] = &[Inline, Pointer, List, Poll, Empty, Receive];
+    pub const KNOWN: &[Row] =
+        &[Inline12, Inline16, Inline24, Inline28, Inline32, Inline44, Inline64];
+    pub const LENGTHS: &[Row] = &[
+        Inline12, Inline16, Inline24, Inline28, Inline32, Inline44, Inline64, Inline96, RunTime,
+        RunTime16, RunTime28,
+    ];
+    pub const QUEUES_FLOOR: &[Row] = &[
+        Inline, Pointer, List, Poll, Empty, Receive, Inline12, Inline16, Inline24, Inline28,
+        Inline32, Inline44, Inline64, Inline96,
+    ];
+    pub const DOORBELLS: &[Row] = &[DoorbellInline, DoorbellPointer];
+    pub const DATAGRAMS: &[Row] = &[UdPointer, UdInline, UdInline24, UdList];
+    pub const DYNAMIC: &[Row] = &[DcSend, DcWrite];
+    pub const TAKEN: &[Row] =
+        &[PollLater, PollMany, PollAll, PollReceive, PollReceives, PollAllReceives, PollInside];
+    /// libmlx5 knows no compressed blocks: it takes the same completions one by one.
+    pub const UNFOLDED: &[Row] = &[
+        PollLater,
+        PollMany,
+        PollAll,
+        PollReceive,
+        PollReceives,
+        PollAllReceives,
+        PollInside,
+        PollFolded,
+        PollFoldedReceive,
+    ];
+    pub const TAKEN_FLOOR: &[Row] =
+        &[PollLater, PollMany, PollAll, PollReceive, PollReceives, PollAllReceives];
+    pub const FOLDED: &[Row] = &[PollFolded, PollFoldedReceive];
+    pub const SHARED: &[Row] = &[ReceiveShared, ReceiveSharedList, PollShared];
+    pub const TAGS: &[Row] = &[TagAppend, TagPoll];
+    pub const POOL: &[Row] = &[PoolPost, PoolList, PoolPoll, PoolEmpty, PoolReceive];
+}
+
 /// All of them, in the order of the table's columns.
-pub const MAKERS: &[Maker] = &[
-    Maker { column: column::CLASSIC, make: || Box::new(libmlx5::Classic::new()) },
-    Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(receives::WIDE)) },
-    Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(1)) },
-    Maker { column: column::CLASSIC, make: || Box::new(polls::Classic::new(CqeSize::B64)) },
-    Maker { column: column::CLASSIC, make: || Box::new(polls::Classic::new(CqeSize::B128)) },
-    Maker {
-        column: column::CLASSIC,
-        make: || Box::new(copies::Doorbells::new(libmlx5::Classic::new)),
-    },
-    Maker { column: column::CLASSIC, make: || Box::new(inline::Verbs(libmlx5::Classic::long())) },
-    Maker { column: column::CLASSIC, make: || Box::new(shared_receives::Classic::new(1)) },
-    Maker {
-        column: column::CLASSIC,
-        make: || Box::new(shared_receives::Classic::new(shared_receives::MANY)),
-    },
-    Maker { column: column::CLASSIC, make: || Box::new(datagram::Classic::datagrams()) },
-    Maker { column: column::CLASSIC, make: || Box::new(datagram::Classic::connection()) },
-    Maker { column: column::CLASSIC, make: || Box::new(keys::Classic::new()) },
-    Maker { column: column::CLASSIC, make: || Box::new(tags::Classic::new()) },
-    Maker { column: column::EXTENDED, make: || Box::new(libmlx5::Extended::new()) },
-    Maker { column: column::EXTENDED, make: || Box::new(keys::Extended::new()) },
-    Maker { column: column::EXTENDED, make: || Box::new(shared_receives::Extended::new(1)) },
-    Maker {
-        column: column::EXTENDED,
-        make: || Box::new(shared_receives::Extended::new(shared_receives::MANY)),
-    },
-    Maker { column: column::EXTENDED, make: || Box::new(datagram::Extended::datagrams()) },
-    Maker { column: column::EXTENDED, make: || Box::new(datagram::Extended::connection()) },
-    Maker { column: column::EXTENDED, make: || Box::new(dynamic::Extended::new()) },
-    Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new(CqeSize::B64)) },
-    Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new(CqeSize::B128)) },
-    Maker {
-        column: column::EXTENDED,
-        make: || Box::new(copies::Doorbells::new(libmlx5::Extended::new)),
-    },
-    Maker { column: column::EXTENDED, make: || Box::new(inline::Verbs(libmlx5::Extended::long())) },
-    Maker {
-        column: column::UNLOCKED,
-        make: || Box::new(libmlx5::Extended::unlocked(libmlx5::Extended::new)),
-    },
-    Maker {
-        column: column::UNLOCKED,
-        make: || Box::new(inline::Verbs(libmlx5::Extended::unlocked(libmlx5::Extended::long))),
-    },
-    Maker { column: column::OWNED, make: || Box::new(safe::Safe::new()) },
-    Maker { column: column::OWNED, make: || Box::new(inline::Owned::new()) },
-    Maker { column: column::OWNED, make: || Box::new(pool::Owned(safe::Safe::new())) },
-    Maker { column: column::RAW, make: || Box::new(raw::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(shared_receives::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(shared_receives::Table::new()) },
-    Maker { column: column::RAW, make: || Box::new(datagram::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(datagram::Connection::new()) },
-    Maker { column: column::RAW, make: || Box::new(dynamic::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(fired::Raw::<8>::new()) },
-    Maker { column: column::RAW, make: || Box::new(fired::Raw::<64>::new()) },
-    Maker { column: column::RAW, make: || Box::new(fired::Raw::<128>::new()) },
-    Maker { column: column::RAW, make: || Box::new(fired::Raw::<{ fired::LONG }>::new()) },
-    Maker { column: column::RAW, make: || Box::new(fired::Long::new()) },
-    Maker { column: column::RAW, make: || Box::new(fired::Datagram64::new()) },
-    Maker { column: column::RAW, make: || Box::new(pool::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(fired::Raw::<8>::new)) },
-    Maker { column: column::RAW, make: || Box::new(receives::Raw::new(receives::WIDE)) },
-    Maker { column: column::RAW, make: || Box::new(receives::Raw::new(1)) },
-    Maker { column: column::RAW, make: || Box::new(polls::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(polls::Raw::quiet()) },
-    Maker { column: column::RAW, make: || Box::new(polls::Raw::wide()) },
-    Maker { column: column::RAW, make: || Box::new(polls::Raw::folded()) },
-    Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(raw::Raw::new)) },
-    Maker { column: column::RAW, make: || Box::new(inline::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(atomics::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(keys::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(tags::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(copies::Copied::last_of_lists()) },
-    Maker { column: column::RAW, make: || Box::new(copies::Copied::uncached()) },
-    Maker { column: column::RAW, make: || Box::new(recordless::Raw::new()) },
-    Maker {
-        column: column::RAW,
-        make: || Box::new(copies::Copied::new(Row::Sse2, BlueFlameCopy::Sse2)),
-    },
-    Maker {
-        column: column::RAW,
-        make: || Box::new(copies::Copied::new(Row::Avx2, BlueFlameCopy::Avx2)),
-    },
-    Maker {
-        column: column::RAW,
-        make: || Box::new(copies::Copied::new(Row::Avx512, BlueFlameCopy::Avx512)),
-    },
-    Maker {
-        column: column::RAW,
-        make: || Box::new(copies::Copied::new(Row::Movdir64b, BlueFlameCopy::Movdir64b)),
-    },
-    Maker { column: column::FLOOR, make: || Box::new(floor::Floor::new()) },
-    Maker { column: column::FLOOR, make: || Box::new(copies::Doorbells::new(floor::Floor::new)) },
-    Maker { column: column::FLOOR, make: || Box::new(polls::Floor::new()) },
-    Maker { column: column::FLOOR, make: || Box::new(receives::Floor::new(receives::WIDE)) },
-    Maker { column: column::FLOOR, make: || Box::new(receives::Floor::new(1)) },
-];
+pub const MAKERS: &[Maker] = {
+    use Row::*;
+    use column::{CLASSIC, EXTENDED, FLOOR, OWNED, RAW, UNLOCKED};
+    use copies::{Copied, Doorbells};
+    use receives::WIDE;
+    use rows_of::*;
+    use shared_receives::MANY;
+    &[
+        Maker::new(CLASSIC, QUEUES, || Box::new(libmlx5::Classic::new())),
+        Maker::new(CLASSIC, LENGTHS, || Box::new(inline::Verbs(libmlx5::Classic::long()))),
+        Maker::new(CLASSIC, &[ReceiveWide], || Box::new(receives::Classic::new(WIDE))),
+        Maker::new(CLASSIC, &[ReceiveList], || Box::new(receives::Classic::new(1))),
+        Maker::new(CLASSIC, UNFOLDED, || Box::new(polls::Classic::new(CqeSize::B64))),
+        Maker::new(CLASSIC, &[PollWide], || Box::new(polls::Classic::new(CqeSize::B128))),
+        Maker::new(CLASSIC, DOORBELLS, || Box::new(Doorbells::new(libmlx5::Classic::new))),
+        Maker::new(CLASSIC, SHARED, || Box::new(shared_receives::Classic::new(1))),
+        Maker::new(CLASSIC, &[PollTable], || Box::new(shared_receives::Classic::new(MANY))),
+        Maker::new(CLASSIC, DATAGRAMS, || Box::new(datagram::Classic::datagrams())),
+        Maker::new(CLASSIC, &[UcPointer], || Box::new(datagram::Classic::connection())),
+        Maker::new(CLASSIC, &[Bind], || Box::new(keys::Classic::new())),
+        Maker::new(CLASSIC, TAGS, || Box::new(tags::Classic::new())),
+        Maker::new(EXTENDED, POSTS, || Box::new(libmlx5::Extended::new())),
+        Maker::new(EXTENDED, LENGTHS, || Box::new(inline::Verbs(libmlx5::Extended::long()))),
+        Maker::new(EXTENDED, &[KeyList], || Box::new(keys::Extended::new())),
+        Maker::new(EXTENDED, &[PollShared], || Box::new(shared_receives::Extended::new(1))),
+        Maker::new(EXTENDED, &[PollTable], || Box::new(shared_receives::Extended::new(MANY))),
+        Maker::new(EXTENDED, DATAGRAMS, || Box::new(datagram::Extended::datagrams())),
+        Maker::new(EXTENDED, &[UcPointer], || Box::new(datagram::Extended::connection())),
+        Maker::new(EXTENDED, DYNAMIC, || Box::new(dynamic::Extended::new())),
+        Maker::new(EXTENDED, UNFOLDED, || Box::new(polls::Extended::new(CqeSize::B64))),
+        Maker::new(EXTENDED, &[PollWide], || Box::new(polls::Extended::new(CqeSize::B128))),
+        Maker::new(EXTENDED, DOORBELLS, || Box::new(Doorbells::new(libmlx5::Extended::new))),
+        Maker::new(UNLOCKED, POSTS, || {
+            Box::new(libmlx5::Extended::unlocked(libmlx5::Extended::new))
+        }),
+        Maker::new(UNLOCKED, LENGTHS, || {
+            Box::new(inline::Verbs(libmlx5::Extended::unlocked(libmlx5::Extended::long)))
+        }),
+        Maker::new(OWNED, QUEUES, || Box::new(safe::Safe::new())),
+        Maker::new(OWNED, KNOWN, || Box::new(inline::Owned::new())),
+        Maker::new(OWNED, POOL, || Box::new(pool::Owned(safe::Safe::new()))),
+        Maker::new(RAW, QUEUES, || Box::new(raw::Raw::new())),
+        Maker::new(RAW, LENGTHS, || Box::new(inline::Raw::new())),
+        Maker::new(RAW, SHARED, || Box::new(shared_receives::Raw::new())),
+        Maker::new(RAW, &[PollTable], || Box::new(shared_receives::Table::new())),
+        Maker::new(RAW, DATAGRAMS, || Box::new(datagram::Raw::new())),
+        Maker::new(RAW, &[UcPointer], || Box::new(datagram::Connection::new())),
+        Maker::new(RAW, DYNAMIC, || Box::new(dynamic::Raw::new())),
+        Maker::new(RAW, &[Prepared], || Box::new(fired::Raw::<8>::new())),
+        Maker::new(RAW, &[Prepared64], || Box::new(fired::Raw::<64>::new())),
+        Maker::new(RAW, &[Prepared128], || Box::new(fired::Raw::<128>::new())),
+        Maker::new(RAW, &[Prepared200], || Box::new(fired::Raw::<{ fired::LONG }>::new())),
+        Maker::new(RAW, &[PreparedField], || Box::new(fired::Long::new())),
+        Maker::new(RAW, &[PreparedUd], || Box::new(fired::Datagram64::new())),
+        Maker::new(RAW, &[DoorbellPrepared], || Box::new(Doorbells::new(fired::Raw::<8>::new))),
+        Maker::new(RAW, POOL, || Box::new(pool::Raw::new())),
+        Maker::new(RAW, &[ReceiveWide], || Box::new(receives::Raw::new(WIDE))),
+        Maker::new(RAW, &[ReceiveList], || Box::new(receives::Raw::new(1))),
+        Maker::new(RAW, TAKEN, || Box::new(polls::Raw::new())),
+        Maker::new(RAW, &[PollQuiet], || Box::new(polls::Raw::quiet())),
+        Maker::new(RAW, &[PollWide], || Box::new(polls::Raw::wide())),
+        Maker::new(RAW, FOLDED, || Box::new(polls::Raw::folded())),
+        Maker::new(RAW, DOORBELLS, || Box::new(Doorbells::new(raw::Raw::new))),
+        Maker::new(RAW, &[Masked], || Box::new(atomics::Raw::new())),
+        Maker::new(RAW, &[KeyList, Bind], || Box::new(keys::Raw::new())),
+        Maker::new(RAW, TAGS, || Box::new(tags::Raw::new())),
+        Maker::new(RAW, &[ListLast], || Box::new(Copied::last_of_lists())),
+        Maker::new(RAW, &[Uncached], || Box::new(Copied::uncached())),
+        Maker::new(RAW, &[Recordless], || Box::new(recordless::Raw::new())),
+        Maker::new(RAW, &[Sse2], || Box::new(Copied::new(Sse2, BlueFlameCopy::Sse2))),
+        Maker::new(RAW, &[Avx2], || Box::new(Copied::new(Avx2, BlueFlameCopy::Avx2))),
+        Maker::new(RAW, &[Avx512], || Box::new(Copied::new(Avx512, BlueFlameCopy::Avx512))),
+        Maker::new(RAW, &[Movdir64b], || {
+            Box::new(Copied::new(Movdir64b, BlueFlameCopy::Movdir64b))
+        }),
+        Maker::new(FLOOR, QUEUES_FLOOR, || Box::new(floor::Floor::new())),
+        Maker::new(FLOOR, DOORBELLS, || Box::new(Doorbells::new(floor::Floor::new))),
+        Maker::new(FLOOR, TAKEN_FLOOR, || Box::new(polls::Floor::new())),
+        Maker::new(FLOOR, &[ReceiveWide], || Box::new(receives::Floor::new(WIDE))),
+        Maker::new(FLOOR, &[ReceiveList], || Box::new(receives::Floor::new(1))),
+    ]
+};
 
 /// Columns in the table's order.
 #[allow(dead_code, reason = "not every benchmark has a column per side")]
@@ -183,7 +216,7 @@ pub fn columns() -> Vec<&'static str> {
 }
 
 /// Makes `calls` calls of a row by `work`, with what has to surround them. Returns false where the
-/// side has no such call.
+/// processor has no such call.
 pub fn measured(
     side: &mut dyn Side,
     row: Row,
