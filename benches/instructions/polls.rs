@@ -4,7 +4,7 @@
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::NonNull;
 
-use mlx5::cqe::{Completion, SendDone, SendOperation};
+use mlx5::cqe::Completion;
 use mlx5::ib::{CqeCompression, Rc};
 use mlx5::ring::{CqReader, Publish, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts};
@@ -103,7 +103,7 @@ fn requests(row: Row, completions: usize) -> usize {
 
 fn receives(row: Row) -> bool {
     use Row::*;
-    matches!(row, PollReceive | PollReceives | PollAllReceives | PollInside | PollFoldedReceive)
+    matches!(row, PollReceive | PollReceives | PollInside | PollFoldedReceive)
 }
 
 /// Whether a side whose CQEs have that size has the row.
@@ -201,9 +201,7 @@ impl Side for Classic {
             Row::PollLater | Row::PollWide | Row::PollReceive | Row::PollInside => self.one(calls),
             // libmlx5 knows no compressed blocks: it takes the same completions one by one.
             Row::PollFolded | Row::PollFoldedReceive => self.one(calls),
-            Row::PollMany | Row::PollAll | Row::PollReceives | Row::PollAllReceives => {
-                self.many(calls)
-            }
+            Row::PollMany | Row::PollReceives => self.many(calls),
             _ => return None,
         })
     }
@@ -285,9 +283,7 @@ impl Side for Extended {
             Row::PollLater | Row::PollWide | Row::PollReceive | Row::PollInside => self.one(calls),
             // libmlx5 knows no compressed blocks: it takes the same completions one by one.
             Row::PollFolded | Row::PollFoldedReceive => self.one(calls),
-            Row::PollMany | Row::PollAll | Row::PollReceives | Row::PollAllReceives => {
-                self.many(calls)
-            }
+            Row::PollMany | Row::PollReceives => self.many(calls),
             _ => return None,
         })
     }
@@ -298,7 +294,6 @@ pub struct Raw {
     completions: CqReader,
     send: SendQueue<Rc>,
     receive: ReceiveQueue,
-    into: [Completion; LIST],
     sum: u64,
     /// Whether the record is told every so many only.
     quiet: bool,
@@ -328,12 +323,10 @@ impl Raw {
         completions.publish(publish).expect("entries");
         let send = SendQueue::new(&ends.qp, &mut completions, SendConfig::default());
         let receive = ReceiveQueue::new(&ends.qp, &mut completions, ReceiveConfig::default());
-        let nothing = SendDone { id: 0, qpn: 0, operation: SendOperation::Nop, byte_len: 0 };
         Self {
             send: send.expect("a QP of its own"),
             receive: receive.expect("a QP of its own"),
             completions,
-            into: [Completion::Send(nothing); LIST],
             sum: 0,
             quiet: publish != Publish::EveryPoll,
             ends,
@@ -371,39 +364,6 @@ impl Raw {
         let mut found = 0;
         for _ in 0..calls {
             forget(self);
-            let taken = self.completions.poll_many(&mut self.send, &mut self.into).unwrap_or(0);
-            for completion in self.into.iter().take(taken) {
-                if let Completion::Send(done) = completion {
-                    self.sum += done.id;
-                    found += 1;
-                }
-            }
-        }
-        found
-    }
-
-    #[inline(never)]
-    fn receives(&mut self, calls: usize) -> usize {
-        let mut found = 0;
-        for _ in 0..calls {
-            forget(self);
-            let taken = self.completions.poll_many(&mut self.receive, &mut self.into).unwrap_or(0);
-            for completion in self.into.iter().take(taken) {
-                if let Completion::Receive(done) = completion {
-                    self.sum += done.id + u64::from(done.byte_len);
-                    found += 1;
-                }
-            }
-        }
-        found
-    }
-
-    /// As [`many`](Self::many), by the iterator.
-    #[inline(never)]
-    fn all(&mut self, calls: usize) -> usize {
-        let mut found = 0;
-        for _ in 0..calls {
-            forget(self);
             for completion in self.completions.poll_all(&mut self.send).take(LIST) {
                 if let Ok(Completion::Send(done)) = completion {
                     self.sum += done.id;
@@ -415,7 +375,7 @@ impl Raw {
     }
 
     #[inline(never)]
-    fn all_receives(&mut self, calls: usize) -> usize {
+    fn receives(&mut self, calls: usize) -> usize {
         let mut found = 0;
         for _ in 0..calls {
             forget(self);
@@ -460,8 +420,6 @@ impl Side for Raw {
             Row::PollReceive | Row::PollInside => self.receive(calls),
             Row::PollMany => self.many(calls),
             Row::PollReceives => self.receives(calls),
-            Row::PollAll => self.all(calls),
-            Row::PollAllReceives => self.all_receives(calls),
             _ => return None,
         })
     }
@@ -566,8 +524,8 @@ impl Side for Floor {
         Some(match row {
             Row::PollLater => self.one(calls),
             Row::PollReceive => self.receive(calls),
-            Row::PollMany | Row::PollAll => self.many(calls),
-            Row::PollReceives | Row::PollAllReceives => self.receives(calls),
+            Row::PollMany => self.many(calls),
+            Row::PollReceives => self.receives(calls),
             _ => return None,
         })
     }

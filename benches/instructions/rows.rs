@@ -190,8 +190,7 @@ rows! {
     Empty: "poll, empty", How::Idle, [at_most(10.0)];
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];
     PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(75.0)];
-    PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(55.0)];
-    PollAll: "poll of 32 successes by poll_all, per CQE", How::TakeLists(LIST), [at_most(33.0).goal()];
+    PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(33.0)];
     PollReceive: "poll, one receive", How::Take, [at_most(55.0)];
     PollWide: "poll, one success in a CQE of 128 bytes", How::Take, [at_most(115.0)];
     PollFolded: "poll, one success in a compressed block", How::Take,
@@ -199,9 +198,7 @@ rows! {
     PollFoldedReceive: "poll, one receive in a compressed block", How::Take,
         [at_most(87.0)];
     PollInside: "poll, one receive of 8 bytes in the CQE", How::Take, [at_most(200.0)];
-    PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(112.0)];
-    PollAllReceives: "poll of 32 receives by poll_all, per CQE", How::TakeLists(LIST),
-        [at_most(56.0).goal()];
+    PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(56.0)];
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(30.0)];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];

@@ -101,22 +101,18 @@ mod rows_of {
     pub const DOORBELLS: &[Row] = &[DoorbellInline, DoorbellPointer];
     pub const DATAGRAMS: &[Row] = &[UdPointer, UdInline, UdInline24, UdList];
     pub const DYNAMIC: &[Row] = &[DcSend, DcWrite];
-    pub const TAKEN: &[Row] =
-        &[PollLater, PollMany, PollAll, PollReceive, PollReceives, PollAllReceives, PollInside];
+    pub const TAKEN: &[Row] = &[PollLater, PollMany, PollReceive, PollReceives, PollInside];
     /// libmlx5 knows no compressed blocks: it takes the same completions one by one.
     pub const UNFOLDED: &[Row] = &[
         PollLater,
         PollMany,
-        PollAll,
         PollReceive,
         PollReceives,
-        PollAllReceives,
         PollInside,
         PollFolded,
         PollFoldedReceive,
     ];
-    pub const TAKEN_FLOOR: &[Row] =
-        &[PollLater, PollMany, PollAll, PollReceive, PollReceives, PollAllReceives];
+    pub const TAKEN_FLOOR: &[Row] = &[PollLater, PollMany, PollReceive, PollReceives];
     pub const FOLDED: &[Row] = &[PollFolded, PollFoldedReceive];
     pub const SHARED: &[Row] = &[ReceiveShared, ReceiveSharedList, PollShared];
     pub const TAGS: &[Row] = &[TagAppend, TagPoll];

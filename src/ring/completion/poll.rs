@@ -25,13 +25,6 @@ pub(crate) enum Found {
     Other,
 }
 
-/// The result of looking for the next CQE after the completion was written to its destination.
-enum Step {
-    Nothing,
-    Found,
-    Other,
-}
-
 impl CqReader {
     /// Takes the next completion, if there is one.
     ///
@@ -65,57 +58,26 @@ impl CqReader {
         }
     }
 
-    /// Takes up to `into.len()` completions, and returns their number.
-    ///
-    /// # Errors
-    /// [`PollError`], if it occurs before the first completion.
-    #[doc(alias = "ibv_poll_cq")]
-    #[inline]
-    pub fn poll_many<Q: Queues + ?Sized>(
-        &mut self,
-        queues: &mut Q,
-        into: &mut [Completion],
-    ) -> Result<usize, PollError> {
-        let mut taken = 0;
-        for place in into {
-            let place = NonNull::from(place);
-            // SAFETY: `place` comes from a unique reference, which is not used while the closures
-            // are.
-            let put = |completion| unsafe { place.write(completion) };
-            let (send, receive) = (
-                |done| {
-                    put(Completion::Send(done));
-                    Step::Found
-                },
-                |done| {
-                    put(Completion::Receive(done));
-                    Step::Found
-                },
-            );
-            let (nothing, other) = (Step::Nothing, Step::Other);
-            // SAFETY: `look_for` calls this where the next CQE is not one to pause at.
-            let take = |reader: &mut Self, _| unsafe { reader.take_at(reader.consumer.place()) };
-            let found = self.look_for::<true, Q, _>(queues, take, send, receive, nothing, other);
-            let more = match found {
-                Step::Found => Ok(true),
-                Step::Nothing => Ok(false),
-                // SAFETY: `MaybeUninit` has the layout of what it holds, and `take_other` writes
-                // nothing but a completion, so the caller's place stays initialized.
-                Step::Other => self.take_other(queues, unsafe { place.cast().as_mut() }),
-            };
-            match more {
-                Ok(true) => taken += 1,
-                Ok(false) => break,
-                // The error persists: the next poll reports it again.
-                Err(error) if taken == 0 => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok(taken)
-    }
-
     /// Returns an iterator over the completions that are there. Each step is a
-    /// [`poll`](Self::poll), and publishes the consumer index.
+    /// [`poll`](Self::poll), and publishes the consumer index. [`take`](Iterator::take) sets the
+    /// maximum number of completions.
+    ///
+    /// ```
+    /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+    /// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
+    /// # use mlx5::wqe::Nop;
+    /// // SAFETY: a NOP names no memory.
+    /// unsafe { sends.post(7, Nop::new().signaled())? };
+    /// let mut done = 0;
+    /// while done == 0 {
+    ///     // Up to 32 completions, like `ibv_poll_cq(cq, 32, wcs)`.
+    ///     for completion in reader.poll_all(&mut sends).take(32) {
+    ///         println!("{:?}", completion?);
+    ///         done += 1;
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub fn poll_all<Q: Queues + ?Sized>(

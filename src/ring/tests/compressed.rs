@@ -99,17 +99,10 @@ impl Side {
         match many {
             0 => reader.poll(queues).unwrap().into_iter().collect(),
             1 => reader.poll_all(queues).take(3).map(|done| done.unwrap()).collect(),
-            _ => {
-                let mut into = [Completion::Send(NOTHING); 5];
-                let taken = reader.poll_many(queues, &mut into).unwrap();
-                into[..taken].to_vec()
-            }
+            _ => reader.poll_all(queues).map(|done| done.unwrap()).collect(),
         }
     }
 }
-
-const NOTHING: crate::cqe::SendDone =
-    crate::cqe::SendDone { id: 0, qpn: 0, operation: crate::cqe::SendOperation::Nop, byte_len: 0 };
 
 /// The kind of work that the HCA completes next.
 #[derive(Clone, Copy, PartialEq)]

@@ -4,7 +4,7 @@
 ///
 /// A post runs through `Reserve` to `Flush` in this order, a poll through `Sight` to `Release`;
 /// calls that do without a phase leave it out. A batch has the first two per request, the others
-/// once; `poll_many` and `poll_all` have `Release` once per CQE.
+/// once; `poll_all` has `Release` once per CQE.
 ///
 /// See the example on [`Report`](super::Report).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
