@@ -189,7 +189,7 @@ rows! {
     Poll: "poll, one success", How::Poll, [at_most(30.0)];
     Empty: "poll, empty", How::Idle, [at_most(10.0)];
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];
-    PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(75.0)];
+    PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(45.0)];
     PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(33.0)];
     PollReceive: "poll, one receive", How::Take, [at_most(55.0)];
     PollWide: "poll, one success in a CQE of 128 bytes", How::Take, [at_most(115.0)];

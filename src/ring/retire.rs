@@ -38,16 +38,16 @@ impl SendSide<'_> {
     }
 
     /// Retires the plain request that a CQE of the CQ `cq` reports. The CQE is a success without
-    /// data in it. Without `LATER`, the request must be the oldest one. `None`, and nothing
+    /// data in it. Without `ANY`, the request must be the oldest one. `None`, and nothing
     /// changes, if it is another request or of another queue. The caller publishes the consumer
     /// index, then calls [`release`](Self::release).
     #[inline(always)]
-    pub(super) fn retire_plain<const LATER: bool>(
+    pub(super) fn retire_plain<const ANY: bool>(
         &mut self,
         cq: CqId,
         cqe: &CqeRef<'_>,
     ) -> Option<Entry> {
-        self.ring.retire_plain::<LATER>(cq, cqe.end())
+        self.ring.retire_plain::<ANY>(cq, cqe.end())
     }
 
     /// Builds the completion of a request that was retired.
@@ -109,9 +109,9 @@ impl SendSide<'_> {
 
 impl SendRing {
     /// Retires the outstanding plain WQE that a CQE of the CQ `cq` with these last eight bytes
-    /// reports, and all before it. Without `LATER`, the WQE must be the oldest.
+    /// reports, and all before it. Without `ANY`, the WQE must be the oldest.
     #[inline(always)]
-    fn retire_plain<const LATER: bool>(&mut self, cq: CqId, end: u64) -> Option<Entry> {
+    fn retire_plain<const ANY: bool>(&mut self, cq: CqId, end: u64) -> Option<Entry> {
         if self.expects != cq {
             return None;
         }
@@ -120,11 +120,23 @@ impl SendRing {
             self.cursor.retire_known(self.cursor.tail().plus(1));
             return Some(entry);
         }
-        if LATER { self.retire_later(Key::reported(end)).copied() } else { None }
+        if !ANY {
+            return None;
+        }
+        let tail = self.cursor.tail().plus(self.shadow.stride());
+        // If the slacks are equal, no outstanding WQE has further blocks, and none adds slack.
+        if self.slack == self.slack_retired && self.cursor.head().reaches(tail) {
+            if let Some(entry) = self.shadow.retire_stride(end) {
+                self.cursor.retire_known(tail);
+                return Some(entry);
+            }
+        }
+        self.retire_later(Key::reported(end)).copied()
     }
 
-    /// Handles [`retire_plain`](Self::retire_plain) for a WQE that is not the oldest, or begins a
-    /// lap. A separate call, so that the other case needs no registers for it.
+    /// Handles [`retire_plain`](Self::retire_plain) for a WQE that is neither the oldest nor ends a
+    /// stride like the last one, or begins a lap. A separate call, so that the other cases
+    /// need no registers for it.
     #[inline(never)]
     fn retire_later(&mut self, reported: Key) -> Option<&Entry> {
         let counter = self.cursor.outstanding(reported.index())?;
@@ -138,6 +150,7 @@ impl SendRing {
             Some(slack) => self.slack_retired = slack,
             None => return self.retire_any(counter),
         }
+        self.shadow.set_stride(counter.plus(1).since(self.cursor.tail()));
         self.cursor.retire_known(counter.plus(1));
         self.shadow.set_tail(self.cursor.tail());
         Some(self.shadow.entry(counter))

@@ -5,6 +5,10 @@
 //! are not known ahead. So a poll needs one comparison to find out whether a CQE is that of the
 //! queue's oldest WQE. It reads only that entry, and no counter.
 //!
+//! If it is not, the WQE is often a signaled one behind unsignaled ones, as many as last time. So the
+//! poll then compares the entry that is as far from the oldest as the last one was, and checks that
+//! the head has passed it.
+//!
 //! This requires that the entry in the head's slot does not look posted while the queue is empty.
 //! An entry of an earlier lap names another index. An entry that was written ahead and not posted,
 //! by a batch that was dropped, looks posted. `SendRing::expects` tells whether there may be such
@@ -189,14 +193,24 @@ pub(super) const fn may_be_plain(opcode: u8, modifier: u8, ds: u32) -> bool {
     }
 }
 
+/// Most WQEs that [`Shadow::retire_stride`] retires.
+const LONGEST_STRIDE: u32 = 64;
+
 /// The entries of a ring, and the address of the oldest WQE's entry.
 pub(crate) struct Shadow {
-    /// One entry for each block of the ring, and one more that equals no CQE.
+    /// One entry for each block of the ring, and `BEHIND` more that equal no CQE.
     first: NonNull<Entry>,
     shape: Shape,
     /// The entry of the tail's slot. If that is 0 or no entry is expected, the one behind the last.
     oldest: NonNull<Entry>,
+    /// Number of entries from the oldest to the one that the next CQE is likely to report, both
+    /// included: as many as last time. From 1 to [`LONGEST_STRIDE`].
+    stride: u32,
 }
+
+/// Entries behind that of the last block: one that the oldest may be, and those that are ahead of
+/// it.
+const BEHIND: usize = LONGEST_STRIDE as usize;
 
 impl Shadow {
     pub(super) fn new(shape: Shape, tail: Counter) -> Self {
@@ -205,18 +219,18 @@ impl Shadow {
         let Some(first) = NonNull::new(unsafe { alloc(layout) }.cast::<Entry>()) else {
             handle_alloc_error(layout)
         };
-        for at in 0..=shape.entries() as usize {
+        for at in 0..layout.size() / size_of::<Entry>() {
             // SAFETY: within the allocation.
             unsafe { first.add(at).write(Entry::NONE) }
         }
-        let mut shadow = Self { first, shape, oldest: first };
+        let mut shadow = Self { first, shape, oldest: first, stride: 1 };
         shadow.set_tail(tail);
         shadow
     }
 
     fn layout(shape: Shape) -> Layout {
         // 2^24 entries at most, so it cannot overflow.
-        Layout::array::<Entry>(shape.entries() as usize + 1).expect("a small array")
+        Layout::array::<Entry>(shape.entries() as usize + BEHIND).expect("a small array")
     }
 
     /// Returns the entry of slot 0. One entry for each slot of the ring follows from there.
@@ -256,7 +270,18 @@ impl Shadow {
         self.oldest = unsafe { self.first.add(self.shape.slot(tail)) };
     }
 
-    /// Makes no CQE equal the oldest entry, until the tail is set.
+    /// Returns the number of WQEs that [`retire_stride`](Self::retire_stride) retires.
+    #[inline(always)]
+    pub(super) fn stride(&self) -> u32 {
+        self.stride
+    }
+
+    /// Sets the number of WQEs that the next CQE is likely to retire, at least one.
+    pub(super) fn set_stride(&mut self, stride: u32) {
+        self.stride = if stride <= LONGEST_STRIDE { stride } else { 1 };
+    }
+
+    /// Makes no CQE equal the oldest entry, nor one ahead of it, until the tail is set.
     pub(super) fn expect_nothing(&mut self) {
         // SAFETY: the entry behind the last is in the allocation, too.
         self.oldest = unsafe { self.first.add(self.shape.entries() as usize) };
@@ -273,6 +298,23 @@ impl Shadow {
         }
         // SAFETY: the entry is not the one behind the last block's, since that one equals no CQE.
         self.oldest = unsafe { self.oldest.add(1) };
+        Some(entry)
+    }
+
+    /// Returns the entry of the last of a [`stride`](Self::stride) of WQEs, if it is the plain one
+    /// that a CQE with these last bytes reports. The entry behind it then becomes the oldest.
+    #[inline(always)]
+    pub(super) fn retire_stride(&mut self, end: u64) -> Option<Entry> {
+        // SAFETY: `oldest` is at most one entry behind the last block's, and the stride at most
+        // `LONGEST_STRIDE`. The allocation has so many entries, of which this is the end at most.
+        let behind = unsafe { self.oldest.add(self.stride as usize) };
+        // SAFETY: the stride is at least one, so this is an initialized entry of the allocation.
+        let entry = unsafe { behind.sub(1).read() };
+        if entry.key != Key::reported(end) {
+            return None;
+        }
+        // The entry is of a block, since those behind the last block's equal no CQE.
+        self.oldest = behind;
         Some(entry)
     }
 }

@@ -119,6 +119,64 @@ fn every_part_of_a_cqe_is_compared() {
     assert_eq!(done(&mut cq, &mut sq.queue), (6, SendOperation::Send));
 }
 
+/// Polls expect the signaled request as many requests behind the oldest as last time. What lies
+/// there is retired only if it is outstanding.
+#[test]
+fn a_signaled_request_retires_the_unsignaled_ones_before_it() {
+    let nop = |counter| cqe(cqe_opcode::REQ, opcode::NOP, counter);
+    for unsignaled in [1, 8, 63, 70] {
+        let mut cq = Cq::new(256, 64, 0);
+        let mut sq = Sq::new(&mut cq, 128, 0, HALF);
+        let mut head = 0;
+        let mut post = |sq: &mut Sq, signaled| {
+            // SAFETY: no HCA is there.
+            unsafe { sq.queue.post(head.into(), Nop::new().signaled_if(signaled)).unwrap() };
+            head += 1;
+            head - 1
+        };
+        // Each entry then is of a signaled request that was retired.
+        for _ in 0..128 {
+            let at = post(&mut sq, true);
+            cq.produce(nop(at), &[]);
+            assert_eq!(done(&mut cq, &mut sq.queue).0, at.into());
+        }
+        let mut last = 0;
+        for round in 0..6 {
+            for _ in 0..unsignaled {
+                last = post(&mut sq, false);
+            }
+            // Of an earlier lap, and not yet posted.
+            for wrong in [last + 1 - 128, last + 1] {
+                cq.produce(nop(wrong), &[]);
+                not_outstanding(&mut cq, &mut sq.queue);
+            }
+            assert_eq!(sq.queue.free_blocks(), 128 - unsignaled, "round {round}");
+            last = post(&mut sq, true);
+            cq.produce(nop(last), &[]);
+            assert_eq!(done(&mut cq, &mut sq.queue).0, last.into(), "round {round}");
+            assert!(sq.queue.is_idle() && sq.queue.free_blocks() == 128, "round {round}");
+        }
+        // Further blocks of an unsignaled request are counted, too.
+        let long = [1; 100];
+        // SAFETY: no HCA is there.
+        unsafe { sq.queue.post(1, SendMessage::new(Inline(&long))).unwrap() };
+        head += 2;
+        for _ in 2..unsignaled {
+            // SAFETY: no HCA is there.
+            unsafe { sq.queue.post(2, Nop::new()).unwrap() };
+            head += 1;
+        }
+        // SAFETY: no HCA is there.
+        unsafe { sq.queue.post(3, Nop::new().signaled()).unwrap() };
+        cq.produce(nop(head), &[]);
+        assert_eq!(done(&mut cq, &mut sq.queue).0, 3);
+        assert!(sq.queue.is_idle() && sq.queue.free_blocks() == 128);
+        // SAFETY: no HCA is there.
+        let free = (0..200).take_while(|_| unsafe { sq.queue.post(4, Nop::new()).is_ok() }).count();
+        assert_eq!(free, 127, "no block is counted twice");
+    }
+}
+
 enum Way<'q> {
     Single(&'q mut SendQueue<Rc>),
     Batch(Batch<'q>),
