@@ -186,26 +186,26 @@ rows! {
     KeyList: "key over four pieces, UMR of three blocks", How::Post,
         [at_most(183.0).and(1.0 / 3.0, EXTENDED)];
     Bind: "memory window bound, UMR of three blocks", How::Post, [];
-    Poll: "poll, one success", How::Poll, [at_most(30.0)];
+    Poll: "poll, one success", How::Poll, [at_most(30.3)];
     Empty: "poll, empty", How::Idle, [at_most(10.0)];
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];
     PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(45.0)];
     PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(33.0)];
-    PollReceive: "poll, one receive", How::Take, [at_most(55.0)];
-    PollWide: "poll, one success in a CQE of 128 bytes", How::Take, [at_most(115.0)];
+    PollReceive: "poll, one receive", How::Take, [at_most(46.0)];
+    PollWide: "poll, one success in a CQE of 128 bytes", How::Take, [at_most(31.0)];
     PollFolded: "poll, one success in a compressed block", How::Take,
-        [at_most(58.0).and(1.0 / 3.0, EXTENDED)];
+        [at_most(59.0).and(1.0 / 3.0, EXTENDED)];
     PollFoldedReceive: "poll, one receive in a compressed block", How::Take,
-        [at_most(87.0)];
-    PollInside: "poll, one receive of 8 bytes in the CQE", How::Take, [at_most(200.0)];
-    PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(56.0)];
+        [at_most(78.0)];
+    PollInside: "poll, one receive of 8 bytes in the CQE", How::Take, [at_most(110.0)];
+    PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(47.0)];
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(30.0)];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
     ReceiveShared: "post_srq_recv, one SGE", How::Fill, [at_most(36.0)];
     ReceiveSharedList: "list of 32 receives of a shared queue, per receive", How::FillLists(LIST),
         [at_most(34.0)];
-    PollShared: "poll, one receive of a shared queue", How::Take, [at_most(73.0)];
+    PollShared: "poll, one receive of a shared queue", How::Take, [at_most(70.0)];
     PollTable: "the same, of one of 300 queue pairs in a table", How::Take, [at_most(97.0)];
     TagAppend: "append to a list of tags, reported", How::Post, [];
     TagPoll: "poll, one message of a list of tags", How::Take, [];

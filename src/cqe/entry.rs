@@ -310,19 +310,13 @@ impl CqeRef<'_> {
         matches!(self.format(), FORMAT_INLINE_32 | FORMAT_INLINE_64)
     }
 
-    /// Returns the first 32 bytes and the length of a message of up to 32 bytes that is in the CQE.
-    /// `None` if it is longer, or the CQE is not of that format.
+    /// Returns the address and the length of the message in a CQE that holds up to 32 bytes. `None`
+    /// if the message is longer.
     #[inline(always)]
-    pub(crate) fn short_data(&self) -> Option<([u8; 32], usize)> {
+    pub(crate) fn short_data(&self) -> Option<(NonNull<u8>, usize)> {
+        debug_assert!(self.format() == FORMAT_INLINE_32);
         let length = self.byte_count() as usize;
-        if self.format() != FORMAT_INLINE_32 || length > 32 {
-            return None;
-        }
-        let word = |at: usize| {
-            // SAFETY: within the CQE's 64 bytes, and aligned.
-            unsafe { self.entry.cast::<u64>().add(at).read_volatile() }
-        };
-        Some((zerocopy::transmute!([word(0), word(1), word(2), word(3)]), length))
+        (length <= 32).then_some((self.entry, length))
     }
 
     /// Returns the message's data, `length` bytes. `None` if the CQE holds no data, or its format

@@ -106,7 +106,7 @@ impl Receiver {
     ) -> crate::error::Result<Self> {
         let domain = qp.domain().ok_or(QueueError::NoQueue)?;
         let queue = ReceiveQueue::new(qp, completions, config)?;
-        let shape = queue.ring.layout.cursor.shape();
+        let shape = queue.ring.layout.shape();
         let flight = Flight::new(shape, domain, qp.owner(INTERNAL));
         Ok(Self { queue, flight })
     }
@@ -124,7 +124,7 @@ impl Receiver {
         if !self.flight.accepts(memory.slices()) {
             return Err(Refused::foreign(memory));
         }
-        let head = self.queue.ring.layout.cursor.head();
+        let head = self.queue.ring.layout.head();
         // SAFETY: all memory that the receive names is in slices, which the flight owns as soon as
         // the call returns: nothing reads, writes or borrows it. A poll that returns the completion
         // returns them, or `after_reset` does. A dropped flight gives them to the queue pair.
@@ -222,13 +222,13 @@ impl ReceiveHalf for Receiver {
 
     #[inline(always)]
     fn take_retired(&mut self, _: Internal) -> Buffers {
-        self.flight.take(self.queue.ring.layout.cursor.tail().before())
+        self.flight.take(self.queue.ring.layout.tail().before())
     }
 
     fn give_up(self, _: Internal) -> Outstanding {
         let Self { queue, flight } = self;
         let layout = &queue.ring.layout;
-        let tail = layout.cursor.tail();
+        let tail = layout.tail();
         let ids = (0..).zip(layout.outstanding_ids());
         Outstanding::new(ids.map(|(at, id)| (tail.plus(at), id)).collect(), flight)
     }

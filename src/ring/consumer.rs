@@ -39,8 +39,8 @@ pub enum Publish {
 /// A value that no owner byte equals.
 const NEVER: u32 = u32::MAX;
 
-/// Binary logarithm of the usual CQE size.
-const SHIFT: u32 = Cqe64::SIZE.trailing_zeros();
+/// The part of the consumer index that the record does not have.
+const UPPER: u32 = 0xff00_0000;
 
 /// The consumer side of a CQ.
 ///
@@ -53,9 +53,12 @@ const SHIFT: u32 = Cqe64::SIZE.trailing_zeros();
 pub(super) struct Consumer {
     /// The 64-byte CQE at the consumer index.
     next: NonNull<u8>,
-    /// The last byte of a requester's success without inline data in this lap. [`NEVER`] if CQEs
-    /// are 128 bytes long.
+    /// The last byte of a requester's success without inline data in this lap. [`NEVER`] if last
+    /// bytes do not tell who owns a CQE.
     plain: u32,
+    /// The last byte of the success of a SEND that arrived, without inline data, in this lap.
+    /// [`NEVER`] like `plain`.
+    arrived: u32,
     /// The last byte last seen in this lap of a slot that the HCA has not written yet. [`NEVER`] if
     /// a poll that finds no CQE has more to do.
     stale: u32,
@@ -70,20 +73,22 @@ pub(super) struct Consumer {
     owner: u32,
     /// The CQE after which more is to be done than to move to the next one.
     pause: NonNull<u8>,
-    /// Added to the low half of a CQE's address, gives the consumer index behind it as in the
-    /// record, times 2^[`SHIFT`].
-    bias: u32,
+    /// Bytes from a CQE to the next one.
+    stride: usize,
+    /// The consumer index as in the record. It passes 2^24 only where more is to be done.
+    taken: u32,
     record: Record,
 
     /// The 64-byte CQE of slot 0.
     first: NonNull<u8>,
     shape: Shape,
     wide: bool,
+    /// The bits of the consumer index above those of `taken`.
+    upper: u32,
     /// The memory that is being read: the address of the CQE at the index `lap` (slot 0 if it is
-    /// the ring), and the binary logarithm of the distance between CQEs.
+    /// the ring).
     origin: NonNull<u8>,
     lap: Counter,
-    shift: u32,
     block: Box<Block>,
     /// Whether a poll that finds no CQE has more to do.
     watched: bool,
@@ -134,19 +139,21 @@ impl Consumer {
         let mut consumer = Self {
             next: first,
             plain: NEVER,
+            arrived: NEVER,
             stale: NEVER,
             idle: PERIOD,
             usual: NEVER,
             owner: 0,
             pause: first,
-            bias: 0,
+            stride: 0,
+            taken: 0,
             record,
             first,
             shape,
             wide,
+            upper: 0,
             origin: first,
             lap: start,
-            shift: SHIFT + u32::from(wide),
             block: Block::new(format),
             watched: false,
             reserve: None,
@@ -161,14 +168,14 @@ impl Consumer {
     }
 
     /// The consumer index.
+    #[inline(always)]
     pub(super) fn index(&self) -> Counter {
-        let offset = self.next.addr().get() - self.origin.addr().get();
-        self.lap.plus((offset >> self.shift) as u32)
+        Counter::new(self.upper | self.taken)
     }
 
-    /// Binary logarithm of the distance between CQEs in the ring.
+    /// Returns the binary logarithm of the distance between CQEs in the ring.
     fn slot_shift(&self) -> u32 {
-        SHIFT + u32::from(self.wide)
+        Cqe64::SIZE.trailing_zeros() + u32::from(self.wide)
     }
 
     /// Moves the consumer index, within the open block or to its end if one is open.
@@ -183,7 +190,8 @@ impl Consumer {
         self.owner = u32::from(self.shape.lap(index));
         let plain = u32::from(opcode::REQ) << OPCODE_SHIFT | self.owner;
         let enhanced = self.block.is_enhanced();
-        let plain = if self.wide || enhanced { NEVER } else { plain };
+        let plain = if enhanced { NEVER } else { plain };
+        self.stride = 1 << self.slot_shift();
         self.walk(index, plain, self.shape.entries() - 1 - slot);
         if enhanced {
             // With the enhanced layout, last bytes do not tell who owns a CQE.
@@ -198,7 +206,7 @@ impl Consumer {
         if !self.block.holds(index) {
             if index == self.block.end() {
                 self.block.close();
-                (self.origin, self.shift) = (self.first, self.slot_shift());
+                self.origin = self.first;
                 return false;
             }
             // SAFETY: the block is open, so software owns its slots of the ring, and `index` is
@@ -206,7 +214,7 @@ impl Consumer {
             unsafe { self.block.load(index, self.first, self.shape, self.slot_shift()) };
         }
         let (base, loaded) = self.block.written_out();
-        (self.origin, self.lap, self.shift) = (self.block.out(), base, SHIFT);
+        (self.origin, self.lap, self.stride) = (self.block.out(), base, Cqe64::SIZE);
         self.owner = 0;
         // The published index has 24 bits. In the ring, they wrap at the end of a lap.
         let ahead = base.plus(loaded - 1).since(index).min(0xff_ffff - index.low24());
@@ -225,6 +233,8 @@ impl Consumer {
         if self.held {
             (self.plain, self.usual, self.stale) = (NEVER, NEVER, NEVER);
         }
+        // Of `NEVER` it makes the same.
+        self.arrived = self.plain | u32::from(opcode::RESP_SEND) << OPCODE_SHIFT;
         if let Some(reserve) = &mut self.reserve {
             let mut unpublished = index.since(reserve.published);
             if unpublished >= reserve.most {
@@ -235,15 +245,14 @@ impl Consumer {
             // The CQE after which `most` CQEs will be unpublished.
             ahead = ahead.min(reserve.most - unpublished - 1);
         }
-        let behind = (index.since(self.lap) as usize) << self.shift;
+        let behind = index.since(self.lap) as usize * self.stride;
         // SAFETY: `index` and the `ahead` CQEs behind it are in one lap of the ring, or in the
         // expanded block at `origin`, so both results are CQEs of that memory.
         unsafe {
             self.next = self.origin.add(behind);
-            self.pause = self.next.add((ahead as usize) << self.shift);
+            self.pause = self.next.add(ahead as usize * self.stride);
         }
-        let behind_next = (index.low24() << SHIFT).wrapping_add(1 << SHIFT);
-        self.bias = behind_next.wrapping_sub(self.next.addr().get() as u32);
+        (self.taken, self.upper) = (index.low24(), index.value() & UPPER);
     }
 
     /// Opens the compressed block whose title is the next CQE. Returns false, and changes nothing,
@@ -330,7 +339,7 @@ impl Consumer {
             }
         }
         self.block.close();
-        (self.origin, self.shift) = (self.first, self.slot_shift());
+        self.origin = self.first;
     }
 
     /// Sets the format of mini CQEs of responders.
@@ -387,10 +396,17 @@ impl Consumer {
         unsafe { self.next.add(Cqe64::SIZE - 1).read_volatile() }.into()
     }
 
-    /// Returns whether `op_own` is a requester's success, in a CQE of 64 bytes without inline data.
+    /// Returns whether `op_own` is a requester's success, in a CQE without inline data.
     #[inline(always)]
     pub(super) fn is_plain(&self, op_own: u32) -> bool {
         op_own == self.plain
+    }
+
+    /// Returns whether `op_own` is the success of a SEND that arrived, not a solicited one, in a CQE
+    /// without inline data.
+    #[inline(always)]
+    pub(super) fn is_arrived(&self, op_own: u32) -> bool {
+        op_own == self.arrived
     }
 
     /// Returns whether `op_own` is the byte last seen where there was no CQE.
@@ -416,15 +432,15 @@ impl Consumer {
         self.idle = self.idle.saturating_sub(polls).max(0);
     }
 
-    /// Returns the bits in which a last byte differs from a requester's success in a CQE of 64
-    /// bytes.
+    /// Returns the bits in which a last byte differs from a requester's success without inline
+    /// data. Bits that no last byte has differ if last bytes do not tell who owns a CQE.
     #[inline(always)]
     pub(super) fn differs(&self, op_own: u32) -> u32 {
         op_own ^ self.usual
     }
 
     /// Returns the bits in which a last byte differs from a requester's success without inline
-    /// data. Slow path: for every CQE size and at any time.
+    /// data, at any time.
     #[inline(always)]
     pub(super) fn kind(&self, op_own: u32) -> u32 {
         const { assert!(opcode::REQ == 0) };
@@ -434,13 +450,14 @@ impl Consumer {
     /// Returns the next CQE.
     ///
     /// # Safety
-    /// `op_own` is its last byte, and shows that software owns the CQE.
+    /// The next CQE is [at](Self::place) `at`. `op_own` is its last byte, and shows that software
+    /// owns the CQE.
     #[inline(always)]
-    pub(super) unsafe fn next<'a>(&self, op_own: u32) -> CqeRef<'a> {
+    pub(super) unsafe fn cqe<'a>(&self, at: NonNull<u8>, op_own: u32) -> CqeRef<'a> {
         fence::ownership_then_cqe();
         // SAFETY: an entry of this ring that software owns. The HCA gets it back when the consumer
         // index is published.
-        unsafe { CqeRef::new(self.next, self.wide, op_own as u8) }
+        unsafe { CqeRef::new(at, self.wide, op_own as u8) }
     }
 
     /// Returns the next CQE of any kind, if there is one.
@@ -507,15 +524,26 @@ impl Consumer {
     /// Takes the next CQE, and publishes the consumer index.
     ///
     /// # Safety
-    /// The next CQE is [at](Self::place) `taken`, has 64 bytes, and is not [one to pause
+    /// The next CQE is [at](Self::place) `taken`, and is not [one to pause
     /// at](Self::is_at_pause).
     #[inline(always)]
     pub(super) unsafe fn take_and_publish(&mut self, taken: NonNull<u8>) {
+        // SAFETY: the caller passes the address of the next CQE, which is before the pause.
+        unsafe { self.step(taken) };
+        self.publish();
+    }
+
+    /// Moves behind the next CQE.
+    ///
+    /// # Safety
+    /// The next CQE is [at](Self::place) `taken`, and is not [one to pause
+    /// at](Self::is_at_pause).
+    #[inline(always)]
+    unsafe fn step(&mut self, taken: NonNull<u8>) {
         // SAFETY: the caller passes the address of the next CQE, which is before the pause. So
         // another CQE of the ring or of the expanded block follows it.
-        self.next = unsafe { taken.add(Cqe64::SIZE) };
-        // The index passes 2^24 only after the last CQE of a lap, or after one to pause at.
-        self.record.release((taken.addr().get() as u32).wrapping_add(self.bias) >> SHIFT);
+        self.next = unsafe { taken.add(self.stride) };
+        self.taken += 1;
     }
 
     /// Takes the next CQE, of any kind and at any place.
@@ -524,15 +552,14 @@ impl Consumer {
         if self.next == self.pause {
             return self.seek(self.index().plus(1));
         }
-        // SAFETY: `next` is before the pause, so another CQE of the ring or of the expanded block
-        // follows it.
-        self.next = unsafe { self.next.add(1 << self.shift) };
+        // SAFETY: the next CQE is before the pause.
+        unsafe { self.step(self.next) };
     }
 
     /// Publishes the consumer index, unless a reserve is set.
     #[inline(always)]
     pub(super) fn publish(&mut self) {
-        self.record.release(self.index().low24());
+        self.record.release(self.taken);
     }
 
     /// Copies a CQE that software owns over another one. The destination keeps its owner bit.

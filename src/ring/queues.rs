@@ -59,6 +59,14 @@ pub trait Queues {
         None
     }
 
+    /// Returns the receive queue whose oldest receive the next message is likely to complete, like
+    /// [`likely_send_side`](Self::likely_send_side).
+    #[doc(hidden)]
+    #[inline(always)]
+    fn likely_receive_queue(&mut self) -> Option<&mut ReceiveQueue> {
+        None
+    }
+
     /// Refuses posts to all its queues from now on: the device failed.
     #[doc(hidden)]
     fn device_failed(&mut self);
@@ -110,6 +118,11 @@ impl Queues for ReceiveQueue {
         if self.qpn() == qpn { Some(self.side()) } else { None }
     }
 
+    #[inline(always)]
+    fn likely_receive_queue(&mut self) -> Option<&mut ReceiveQueue> {
+        Some(self)
+    }
+
     fn device_failed(&mut self) {
         self.ring.device_failed();
     }
@@ -134,6 +147,11 @@ impl<Q: Queues + ?Sized> Queues for &mut Q {
     #[inline(always)]
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         (**self).likely_send_side()
+    }
+
+    #[inline(always)]
+    fn likely_receive_queue(&mut self) -> Option<&mut ReceiveQueue> {
+        (**self).likely_receive_queue()
     }
 
     fn device_failed(&mut self) {
@@ -165,6 +183,12 @@ impl<A: Queues, B: Queues> Queues for (A, B) {
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         let (first, second) = self;
         first.likely_send_side().or_else(|| second.likely_send_side())
+    }
+
+    #[inline(always)]
+    fn likely_receive_queue(&mut self) -> Option<&mut ReceiveQueue> {
+        let (first, second) = self;
+        first.likely_receive_queue().or_else(|| second.likely_receive_queue())
     }
 
     fn device_failed(&mut self) {
@@ -208,6 +232,11 @@ impl<Q: Queues> Queues for Option<Q> {
 
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         self.as_mut()?.likely_send_side()
+    }
+
+    #[inline(always)]
+    fn likely_receive_queue(&mut self) -> Option<&mut ReceiveQueue> {
+        self.as_mut()?.likely_receive_queue()
     }
 
     fn device_failed(&mut self) {

@@ -8,6 +8,7 @@
 //! (`copy_to_scat`).
 
 use core::mem::offset_of;
+use core::ptr::NonNull;
 
 use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, SEGMENT_SIZE};
 
@@ -16,8 +17,8 @@ use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, SEGMENT_SIZE};
 /// The HCA only reads rings, and no key reaches their memory, so it is what this crate wrote.
 pub(super) struct Segment {
     addr: u64,
-    length: usize,
-    end: bool,
+    count: u32,
+    lkey: u32,
 }
 
 impl Segment {
@@ -35,36 +36,39 @@ impl Segment {
             [at.read_volatile(), at.add(1).read_volatile()]
         };
         let segment: DataSeg = zerocopy::transmute!(words);
-        let count = segment.byte_count.get();
-        Self {
-            addr: segment.addr.get(),
-            length: if count == 0 { 1 << 31 } else { count as usize },
-            end: count == 0 && segment.lkey.get() == INVALID_LKEY,
+        Self { addr: segment.addr.get(), count: segment.byte_count.get(), lkey: segment.lkey.get() }
+    }
+
+    /// Returns the length of the segment's memory. `None` for the segment behind the last.
+    fn length(&self) -> Option<usize> {
+        match (self.count, self.lkey) {
+            (0, INVALID_LKEY) => None,
+            (0, _) => Some(1 << 31),
+            (count, _) => Some(count as usize),
         }
     }
 
-    /// Copies the first `length` of up to 32 bytes into the segment's memory, without a call: by
-    /// two copies that may overlap. `false`, and nothing is copied, if that is too short.
+    /// Copies `length` bytes from `from` into the segment's memory, without a call: by two copies
+    /// that may overlap. Returns false, and copies nothing, if the segment is too short, or only
+    /// [`put`](Self::put) can tell.
     ///
     /// # Safety
-    /// The segment names memory that is mapped, writable, at its address, and that no reference
-    /// covers; or its address is 0. `length` is at most 32.
+    /// - `length` is at most 32. So many bytes at `from` are readable, and nothing writes them.
+    /// - The segment names memory that is mapped, writable, at its address, that no reference covers
+    ///   and that is not at `from`; or its address is 0.
     #[inline(always)]
-    pub(super) unsafe fn put_short(&self, bytes: &[u8; 32], length: usize) -> bool {
-        if self.end || self.length < length {
+    pub(super) unsafe fn put_short(&self, from: NonNull<u8>, length: usize) -> bool {
+        if self.count == 0 || self.addr == 0 || (self.count as usize) < length {
             return false;
         }
-        if self.addr == 0 {
-            return true;
-        }
-        let from = bytes.as_ptr();
+        let from = from.as_ptr();
         let to = core::ptr::with_exposed_provenance_mut::<u8>(self.addr as usize);
         macro_rules! ends {
             ($size:literal) => {{
                 let last = length - $size;
-                // SAFETY: the first and the last `$size` bytes of `length`, which is no less, of
-                // `bytes` and of the segment. The caller says that the segment's memory is
-                // writable.
+                // SAFETY: the first and the last `$size` bytes of `length`, which is no less, at
+                // `from` and of the segment. The caller says that these are readable, and that the
+                // segment's memory is writable.
                 unsafe {
                     let first = from.cast::<[u8; $size]>().read();
                     let second = from.add(last).cast::<[u8; $size]>().read();
@@ -92,7 +96,7 @@ impl Segment {
     /// covers; or its address is 0.
     #[inline(always)]
     pub(super) unsafe fn put(&self, data: &[u8]) -> bool {
-        if self.end || self.length < data.len() {
+        if self.length().is_none_or(|length| length < data.len()) {
             return false;
         }
         // SAFETY: no longer than the segment, whose memory is as `store` asks, as the caller says.
@@ -124,10 +128,8 @@ pub(super) unsafe fn store(address: u64, data: &[u8]) {
 /// covers; or its address is 0.
 pub(super) unsafe fn scatter(mut data: &[u8], segments: impl Iterator<Item = Segment>) -> bool {
     for segment in segments {
-        if data.is_empty() || segment.end {
-            break;
-        }
-        let (now, later) = data.split_at(data.len().min(segment.length));
+        let Some(length) = segment.length().filter(|_| !data.is_empty()) else { break };
+        let (now, later) = data.split_at(data.len().min(length));
         // SAFETY: the caller says that each segment's memory is writable at its address.
         unsafe { segment.put(now) };
         data = later;

@@ -13,6 +13,9 @@ use crate::cqe::{
 use crate::ring::{PollError, Queues};
 use crate::watch::timing::Phase;
 
+/// In the bits of a last byte: a message of up to 32 bytes is in the CQE.
+const INSIDE: u32 = (FORMAT_INLINE_32 as u32) << FORMAT_SHIFT;
+
 /// The result of looking for the next CQE.
 pub(crate) enum Found {
     Nothing,
@@ -23,6 +26,14 @@ pub(crate) enum Found {
     Receive(ReceiveDone),
     /// A case that needs a closer look. Perhaps there is no CQE.
     Other,
+}
+
+/// Returns whether this is a responder's opcode of a success. Bits above those of opcodes are
+/// other bits of a last byte.
+#[inline(always)]
+fn is_receive(code: u32) -> bool {
+    const { assert!(opcode::REQ == 0 && opcode::RESP_WR_IMM == 1 && opcode::RESP_SEND_INV == 4) };
+    code.wrapping_sub(1) < 4
 }
 
 impl CqReader {
@@ -37,11 +48,9 @@ impl CqReader {
         &mut self,
         queues: &mut Q,
     ) -> Result<Option<Completion>, PollError> {
-        let (send, receive) = (Found::Send, Found::Receive);
-        let (nothing, other) = (Found::Nothing, Found::Other);
         // SAFETY: `look_for` passes the place of the next CQE, which is not one to pause at.
         let take = |reader: &mut Self, at| unsafe { reader.take_at(at) };
-        match self.look_for::<true, Q, _>(queues, take, send, receive, nothing, other) {
+        match self.look_for::<true, Q>(queues, take) {
             Found::Nothing => Ok(None),
             Found::Send(done) => Ok(Some(Completion::Send(done))),
             Found::Receive(done) => Ok(Some(Completion::Receive(done))),
@@ -91,88 +100,145 @@ impl CqReader {
     /// of its queue. The CQE is still to be taken.
     #[inline(always)]
     pub(crate) fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
-        let (send, receive) = (Found::Send, Found::Receive);
-        let take = |_: &mut Self, _| {};
-        self.look_for::<false, Q, _>(queues, take, send, receive, Found::Nothing, Found::Other)
+        self.look_for::<false, Q>(queues, |_, _| {})
     }
 
     /// Finds the next CQE, if it is a usual one and not one to pause at. Retires its request in its
-    /// queue, calls `take` with the CQE's address, and passes the result to `send` or `receive`.
+    /// queue, and calls `take` with the CQE's address.
     ///
-    /// These two consume the result at once, so that it need not be stored in memory for others.
-    ///
-    /// With `LATER`, the CQE may be of any plain request of the likely queue, otherwise of its
-    /// oldest only.
+    /// With `ANY`, the CQE may be of any plain request of the likely queue, and may hold a short
+    /// message. Otherwise it is of the queue's oldest request only, and holds no message.
     #[inline(always)]
-    pub(in crate::ring) fn look_for<const LATER: bool, Q: Queues + ?Sized, R>(
+    fn look_for<const ANY: bool, Q: Queues + ?Sized>(
         &mut self,
         queues: &mut Q,
         take: impl FnOnce(&mut Self, NonNull<u8>),
-        send: impl FnOnce(SendDone) -> R,
-        receive: impl FnOnce(ReceiveDone) -> R,
-        nothing: R,
-        other: R,
-    ) -> R {
+    ) -> Found {
         self.timing.begin();
         let at = self.consumer.place();
         let op_own = self.consumer.op_own();
         if self.consumer.is_plain(op_own) {
             // Checked first, so that no decision is left after the code below.
             if self.consumer.is_at_pause() {
-                return other;
+                return Found::Other;
             }
-            // SAFETY: `op_own` is the CQE's last byte. It equals `plain`, which has a valid opcode
-            // and the owner bit of this lap, so the HCA wrote the CQE and software owns it.
-            let cqe = unsafe { self.consumer.next(op_own) };
+            // SAFETY: `at` is the next CQE's address, and `op_own` its last byte. It equals `plain`,
+            // which has a valid opcode and the owner bit of this lap, so the HCA wrote the CQE and
+            // software owns it.
+            let cqe = unsafe { self.consumer.cqe(at, op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             if let Some(mut side) = queues.likely_send_side() {
-                if let Some(entry) = side.retire_plain::<LATER>(self.id, &cqe) {
+                if let Some(entry) = side.retire_plain::<ANY>(self.id, &cqe) {
                     let done = side.done(&entry, &cqe);
                     self.timing.stamp(Phase::Decode);
                     self.flight.cqe(&cqe);
                     take(self, at);
                     side.release();
-                    return send(done);
+                    return Found::Send(done);
                 }
             }
-            return other;
+            return Found::Other;
         }
         if self.consumer.is_stale(op_own) {
-            return if self.consumer.idles() { other } else { nothing };
+            return if self.consumer.idles() { Found::Other } else { Found::Nothing };
         }
-        // A responder's success, also a solicited one.
-        let kind = self.consumer.differs(op_own) & !u32::from(SOLICITED);
-        let code = kind.rotate_right(OPCODE_SHIFT);
-        const { assert!(opcode::REQ == 0 && opcode::RESP_WR_IMM == 1 && opcode::RESP_SEND_INV == 4) };
-        if code.wrapping_sub(1) < 4 && !self.consumer.is_at_pause() {
-            // SAFETY: `op_own` is the CQE's last byte. Its owner bit is that of this lap and its
-            // opcode one of the responder's 1 to 4, so software owns the CQE.
-            let cqe = unsafe { self.consumer.next(op_own) };
-            self.timing.stamp_at(Phase::Sight, cqe.seen());
-            let qpn = cqe.qpn();
-            let id = match queues.receive_side(qpn) {
-                Some(mut side) => side.retire_plain(self.id, qpn, &cqe),
-                None => queues
-                    .indexed_side(cqe.user_index())
-                    .and_then(|mut side| side.retire_plain(self.id, qpn, &cqe)),
-            };
-            if let Some(id) = id {
-                let kind = ReceiveKind::success(code as u8, &cqe);
-                let done = ReceiveDone::decode(id, qpn, &cqe, kind);
-                self.timing.stamp(Phase::Decode);
-                self.flight.cqe(&cqe);
-                take(self, at);
-                return receive(done);
+        if self.consumer.is_at_pause() {
+            return Found::Other;
+        }
+        self.look_for_receive::<ANY, Q>(queues, at, op_own, take)
+    }
+
+    /// Handles [`look_for`](Self::look_for) for a CQE at `at`, with the last byte `op_own`, that is
+    /// not one to pause at, and neither a requester's plain success nor known to be none.
+    #[inline(always)]
+    fn look_for_receive<const ANY: bool, Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+        at: NonNull<u8>,
+        op_own: u32,
+        take: impl FnOnce(&mut Self, NonNull<u8>),
+    ) -> Found {
+        // A responder's success. The most frequent one is compared as a whole.
+        let mut code = u32::from(opcode::RESP_SEND);
+        if !self.consumer.is_arrived(op_own) {
+            let kind = self.consumer.differs(op_own) & !u32::from(SOLICITED);
+            code = kind.rotate_right(OPCODE_SHIFT);
+            if !is_receive(code) {
+                // With a short message in it.
+                code ^= INSIDE.rotate_right(OPCODE_SHIFT);
+                if !ANY || !is_receive(code) || !self.deliver(queues, op_own) {
+                    return Found::Other;
+                }
             }
         }
-        other
+        // SAFETY: `at` is the next CQE's address, and `op_own` its last byte. The owner bit is that
+        // of this lap and the opcode one of the responder's 1 to 4, so software owns the CQE.
+        let cqe = unsafe { self.consumer.cqe(at, op_own) };
+        self.timing.stamp_at(Phase::Sight, cqe.seen());
+        let retired = match queues.likely_receive_queue() {
+            Some(queue) => queue.retire_next(self.id, &cqe).map(|id| (id, queue.qpn())),
+            None => self.retire_receive(queues, &cqe),
+        };
+        let Some((id, qpn)) = retired else { return Found::Other };
+        let done = self.decode_receive(id, qpn, code, &cqe);
+        take(self, at);
+        Found::Receive(done)
+    }
+
+    /// Retires the receive that a responder's success completes. Its message is in the receive's
+    /// memory by now. Returns the receive's id and the queue pair's number. `None`, and nothing
+    /// changes, if only [`take_any`](Self::take_any) finds the receive.
+    #[inline(always)]
+    fn retire_receive<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+        cqe: &CqeRef<'_>,
+    ) -> Option<(u64, u32)> {
+        let qpn = cqe.qpn();
+        let id = match queues.receive_side(qpn) {
+            Some(mut side) => side.retire_plain(self.id, qpn, cqe)?,
+            None => queues.indexed_side(cqe.user_index())?.retire_plain(self.id, qpn, cqe)?,
+        };
+        Some((id, qpn))
+    }
+
+    /// Returns the completion of a receive that a responder's success with this opcode retired.
+    #[inline(always)]
+    fn decode_receive(&mut self, id: u64, qpn: u32, code: u32, cqe: &CqeRef<'_>) -> ReceiveDone {
+        let kind = ReceiveKind::success(code as u8, cqe);
+        let done = ReceiveDone::decode(id, qpn, cqe, kind);
+        self.timing.stamp(Phase::Decode);
+        self.flight.cqe(cqe);
+        done
+    }
+
+    /// Copies the message of up to 32 bytes that is in the next CQE, a responder's success with
+    /// this last byte, to the memory of its receive. Returns false, and copies nothing, if the
+    /// receive is not known at once, or is not one entry that is long enough.
+    ///
+    /// The receive is still to be retired.
+    #[inline(never)]
+    fn deliver<Q: Queues + ?Sized>(&mut self, queues: &mut Q, op_own: u32) -> bool {
+        // SAFETY: `op_own` is the CQE's last byte, with the owner bit of this lap and one of the
+        // responder's opcodes 1 to 4, so software owns the CQE.
+        let cqe = unsafe { self.consumer.cqe(self.consumer.place(), op_own) };
+        if let Some(queue) = queues.likely_receive_queue() {
+            return queue.deliver_next(self.id, &cqe);
+        }
+        let qpn = cqe.qpn();
+        match queues.receive_side(qpn) {
+            Some(side) => side.deliver(self.id, qpn, &cqe),
+            None => queues
+                .indexed_side(cqe.user_index())
+                .is_some_and(|side| side.deliver(self.id, qpn, &cqe)),
+        }
     }
 
     /// Takes the next CQE, of any kind, writes its completion to `into`, and publishes the consumer
     /// index. Returns whether there was a CQE.
     ///
     /// This path is not only for rare cases. It handles successes of queues other than the likely
-    /// one, short messages in the CQE, and all CQEs of 128 bytes.
+    /// one, and short messages in the CQE if the caller owns the memory.
     #[inline(never)]
     pub(crate) fn take_other<Q: Queues + ?Sized>(
         &mut self,
@@ -184,7 +250,7 @@ impl CqReader {
         if kind == 0 {
             // SAFETY: `op_own` is the CQE's last byte, with the opcode REQ and the owner bit of
             // this lap, so software owns the CQE.
-            let cqe = unsafe { self.consumer.next(op_own) };
+            let cqe = unsafe { self.consumer.cqe(self.consumer.place(), op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
             if let Some(mut side) = queues.send_side(qpn) {
@@ -199,25 +265,15 @@ impl CqReader {
             }
         }
         // A responder's success, also a solicited one, or with a short message in it.
-        const INSIDE: u32 = (FORMAT_INLINE_32 as u32) << FORMAT_SHIFT;
-        let code = (kind & !INSIDE).rotate_right(OPCODE_SHIFT);
-        if code.wrapping_sub(1) < 4 {
+        let inside = kind & INSIDE;
+        let code = (kind ^ inside).rotate_right(OPCODE_SHIFT);
+        if is_receive(code) && (inside == 0 || self.deliver(queues, op_own)) {
             // SAFETY: `op_own` is the CQE's last byte, with the owner bit of this lap and one of
             // the responder's opcodes 1 to 4, so software owns the CQE.
-            let cqe = unsafe { self.consumer.next(op_own) };
+            let cqe = unsafe { self.consumer.cqe(self.consumer.place(), op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
-            let qpn = cqe.qpn();
-            let id = match queues.receive_side(qpn) {
-                Some(mut side) => side.retire_short(self.id, qpn, &cqe),
-                None => queues
-                    .indexed_side(cqe.user_index())
-                    .and_then(|mut side| side.retire_short(self.id, qpn, &cqe)),
-            };
-            if let Some(id) = id {
-                let kind = ReceiveKind::success(code as u8, &cqe);
-                let done = ReceiveDone::decode(id, qpn, &cqe, kind);
-                self.timing.stamp(Phase::Decode);
-                self.flight.cqe(&cqe);
+            if let Some((id, qpn)) = self.retire_receive(queues, &cqe) {
+                let done = self.decode_receive(id, qpn, code, &cqe);
                 self.pass();
                 into.write(Completion::Receive(done));
                 return Ok(true);
@@ -359,10 +415,10 @@ impl CqReader {
     /// Takes the next CQE, and publishes the consumer index.
     ///
     /// # Safety
-    /// The next CQE is at `at`, has 64 bytes, and is not one to pause at.
+    /// The next CQE is at `at`, and is not one to pause at.
     #[inline(always)]
     unsafe fn take_at(&mut self, at: NonNull<u8>) {
-        // SAFETY: the caller passes the place of the next CQE, of 64 bytes and before the pause.
+        // SAFETY: the caller passes the place of the next CQE, which is before the pause.
         unsafe { self.consumer.take_and_publish(at) };
         self.timing.stamp(Phase::Release);
     }

@@ -428,8 +428,8 @@ impl<L: Layout> ReceiveRing<L> {
     }
 
     /// Retires the receive that a CQE of this queue completes, and returns its id. The CQE reports
-    /// success and holds no data. `None`, and nothing changes, if no such receive is outstanding,
-    /// or only [`take`](Self::take) finds it.
+    /// success, and the message is in the receive's memory. `None`, and nothing changes, if no such
+    /// receive is outstanding, or only [`take`](Self::take) finds it.
     #[inline(always)]
     pub(super) fn retire_plain(&mut self, cqe: &CqeRef<'_>) -> Option<u64> {
         let slot = self.layout.outstanding(cqe.wqe_counter())?;
@@ -439,27 +439,26 @@ impl<L: Layout> ReceiveRing<L> {
         Some(id)
     }
 
-    /// Retires a receive like [`retire_plain`](Self::retire_plain), also if the CQE holds a message
-    /// of up to 32 bytes. The message is copied to the receive's memory, which must be one entry
-    /// that is long enough.
+    /// Copies the message of up to 32 bytes that a CQE of this queue holds to the memory of the
+    /// receive that [`retire_plain`](Self::retire_plain) would retire. Returns false, and copies
+    /// nothing, if that would retire none, or the receive is not one entry that is long enough.
     #[inline(always)]
-    pub(super) fn retire_short(&mut self, cqe: &CqeRef<'_>) -> Option<u64> {
-        let slot = self.layout.outstanding(cqe.wqe_counter())?;
-        if cqe.has_inline_data() {
-            // SAFETY: the first data segment of a WQE of the queue's memory.
-            let segment = unsafe { scatter::Segment::read(self.wqes.at(slot).add(L::FIRST)) };
-            let (bytes, length) = cqe.short_data()?;
-            // SAFETY: if a QP puts payload into CQEs, the contract of posting guarantees that the
-            // entry's memory is mapped at its address and unused until this completion is reported.
-            // `short_data` gives 32 bytes at most.
-            if !unsafe { segment.put_short(&bytes, length) } {
-                return None;
-            }
-        }
-        // SAFETY: `outstanding` returned the slot, and nothing was retired since.
-        let id = unsafe { self.layout.retire(slot) };
-        self.flight.cqe(cqe);
-        Some(id)
+    pub(super) fn deliver(&self, cqe: &CqeRef<'_>) -> bool {
+        let slot = self.layout.outstanding(cqe.wqe_counter());
+        slot.is_some_and(|slot| self.deliver_to(slot, cqe))
+    }
+
+    /// Copies the message of up to 32 bytes that a CQE holds to the memory of the receive in `slot`.
+    /// Returns false, and copies nothing, if that is not one entry that is long enough.
+    #[inline(always)]
+    pub(super) fn deliver_to(&self, slot: usize, cqe: &CqeRef<'_>) -> bool {
+        // SAFETY: the first data segment of a WQE of the queue's memory.
+        let segment = unsafe { scatter::Segment::read(self.wqes.at(slot).add(L::FIRST)) };
+        let Some((message, length)) = cqe.short_data() else { return false };
+        // SAFETY: if a QP puts payload into CQEs, the contract of posting guarantees that the
+        // entry's memory is mapped at its address and unused until this completion is reported.
+        // `short_data` gives 32 bytes of the CQE at most, which the HCA does not write meanwhile.
+        unsafe { segment.put_short(message, length) }
     }
 
     /// Retires the receive that any CQE of this queue completes. Records the CQE, and the WQE if it

@@ -4,20 +4,28 @@
 //! anything else. Where the range ends, apart from the hot path, the next range is found. It ends
 //! with the ring at the latest, so nothing wraps within it.
 
+use core::mem::offset_of;
 use core::ptr::null_mut;
 
+use mlx5_sys::cqe::Cqe64;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::core::{Layout, Retired, Wqes};
-use crate::cqe::UnexpectedCqeReason;
+use crate::cqe::{CqeRef, UnexpectedCqeReason};
 use crate::error::QueueError;
 use crate::ib::{Counter, Shape};
-use crate::ring::cursor::Cursor;
+use crate::ring::send_ring::opaque;
 use crate::wqe::{Linear, Segments, TERMINATOR};
 
 /// The layout of a ring whose WQEs complete in order.
 pub struct InOrder {
-    pub(crate) cursor: Cursor,
+    shape: Shape,
+    head: Counter,
+    /// The name of the oldest receive, or of the next one to be posted if none is outstanding. Its
+    /// low 16 bits are those of the tail.
+    oldest: Name,
+    /// Number of the queue pair.
+    qpn: u32,
     most: u32,
     /// The WQEs from the queue's head on that can be written at once.
     ahead: Ahead,
@@ -57,11 +65,11 @@ impl Ahead {
 
 impl InOrder {
     /// Creates the layout of a ring of `entries` WQEs, of which up to `most` may be outstanding.
-    /// `start` is the producer index in the record.
+    /// `start` is the producer index in the record, and `qpn` the number in the CQEs.
     pub(in crate::ring) fn new(
         entries: u32,
         most: u32,
-        start: u32,
+        (start, qpn): (u32, u32),
         wqes: &Wqes,
     ) -> Result<Self, QueueError> {
         let Some(shape) = Shape::new(entries).filter(|shape| shape.entries() <= 1 << 15) else {
@@ -70,7 +78,10 @@ impl InOrder {
         let mut shadow: Box<[Place]> = vec![Place::default(); entries as usize].into();
         let to_shadow = shadow.as_mut_ptr().addr().wrapping_sub(wqes.buffer.addr().get());
         Ok(Self {
-            cursor: Cursor::new(shape, Counter::new(start & 0xffff)),
+            shape,
+            head: Counter::new(start & 0xffff),
+            oldest: Name::new(qpn, start as u16),
+            qpn,
             most: most.min(entries),
             ahead: Ahead::NOTHING,
             shadow,
@@ -80,23 +91,42 @@ impl InOrder {
 
     /// Forgets the outstanding receives, and continues at index 0.
     pub(in crate::ring) fn restart(&mut self) {
-        self.cursor = Cursor::new(self.cursor.shape(), Counter::default());
+        (self.head, self.oldest) = (Counter::default(), Name::new(self.qpn, 0));
         self.ahead = Ahead::NOTHING;
+    }
+
+    /// Returns the ring's shape.
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Returns the counter of the next receive to be posted.
+    #[inline(always)]
+    pub(crate) fn head(&self) -> Counter {
+        self.head
+    }
+
+    /// Returns the counter of the oldest receive that is outstanding.
+    #[inline(always)]
+    pub(crate) fn tail(&self) -> Counter {
+        // Fewer than 2^16 are outstanding.
+        let used = self.head.low16().wrapping_sub(self.oldest.index());
+        self.head.plus(u32::from(used).wrapping_neg())
     }
 
     /// Returns the ids of the outstanding receives, oldest first.
     pub(crate) fn outstanding_ids(&self) -> impl Iterator<Item = u64> {
-        let slot = |ahead| self.cursor.shape().slot(self.cursor.tail().plus(ahead));
-        (0..self.cursor.used()).map(move |ahead| self.shadow[slot(ahead)].id)
+        let slot = |ahead| self.shape.slot(self.tail().plus(ahead));
+        (0..self.used()).map(move |ahead| self.shadow[slot(ahead)].id)
     }
 
     /// Returns the oldest outstanding receive.
     #[inline(always)]
     pub(super) fn oldest(&self) -> Option<Retired> {
-        if self.cursor.used() == 0 {
+        if self.used() == 0 {
             return None;
         }
-        let slot = self.cursor.shape().slot(self.cursor.tail());
+        let slot = self.shape.slot(self.tail());
         Some(Retired { id: self.shadow[slot].id, slot })
     }
 
@@ -106,7 +136,7 @@ impl InOrder {
     /// There is none, or the index is not the oldest's.
     pub(super) fn named(&self, index: u16) -> Result<Retired, UnexpectedCqeReason> {
         let oldest = self.oldest().ok_or(UnexpectedCqeReason::NotOutstanding)?;
-        let tail = self.cursor.tail().low16();
+        let tail = self.oldest.index();
         if tail != index {
             return Err(UnexpectedCqeReason::NotOldest { oldest: tail, named: index });
         }
@@ -116,7 +146,69 @@ impl InOrder {
     /// Retires the oldest receive, which there is.
     #[inline(always)]
     pub(super) fn retire_oldest(&mut self) {
-        self.cursor.retire_known(self.cursor.tail().plus(1));
+        self.oldest = Name::new(self.qpn, self.oldest.index().wrapping_add(1));
+    }
+
+    /// Returns whether the oldest receive is the one of this name. False also if that is not known
+    /// at once.
+    #[inline(always)]
+    fn is_next(&self, named: Name) -> bool {
+        // If none is outstanding, the oldest is the next one to be posted.
+        named == self.oldest && named.index() != self.head.low16()
+    }
+
+    #[inline(always)]
+    fn slot(&self, named: Name) -> usize {
+        named.0 as usize & self.shape.last()
+    }
+
+    /// Returns the slot of the oldest receive, if it is the one of this name. `None` also if that is
+    /// not known at once.
+    #[inline(always)]
+    pub(super) fn next(&self, named: Name) -> Option<usize> {
+        self.is_next(named).then(|| self.slot(named))
+    }
+
+    /// Retires the oldest receive, if it is the one of this name, and returns its id. `None`, and
+    /// nothing changes, also if that is not known at once.
+    #[inline(always)]
+    pub(super) fn retire_next(&mut self, named: Name) -> Option<u64> {
+        if !self.is_next(named) {
+            return None;
+        }
+        // If the index wraps, no CQE has this name, and `retire_oldest` mends it.
+        self.oldest = Name(named.0 + 1);
+        // SAFETY: a slot is less than the number of entries. That is the shadow's length.
+        Some(unsafe { self.shadow.get_unchecked(self.slot(named)) }.id)
+    }
+}
+
+/// How a CQE names a receive: the number of the queue pair and, in the low 16 bits, the index of
+/// the WQE.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Name(u64);
+
+impl Name {
+    #[inline(always)]
+    fn new(qpn: u32, index: u16) -> Self {
+        Self(u64::from(qpn) << 16 | u64::from(index))
+    }
+
+    /// Returns the name in a responder's CQE.
+    #[inline(always)]
+    pub(super) fn of(cqe: &CqeRef<'_>) -> Self {
+        const {
+            assert!(offset_of!(Cqe64, sop_drop_qpn) == 56 && offset_of!(Cqe64, wqe_counter) == 60);
+            assert!(size_of::<usize>() == size_of::<u64>());
+        }
+        // Drops the byte before the number, and the two bytes behind the index. By shifts alone: the
+        // compiler would load a mask.
+        Self(opaque((u64::from_be(cqe.end()) << 8) as usize) as u64 >> 24)
+    }
+
+    #[inline(always)]
+    fn index(self) -> u16 {
+        self.0 as u16
     }
 }
 
@@ -128,7 +220,7 @@ impl Layout for InOrder {
 
     #[inline(always)]
     fn head(&self) -> Counter {
-        self.cursor.head()
+        self.head
     }
 
     #[inline(always)]
@@ -156,16 +248,16 @@ impl Layout for InOrder {
 
     #[inline(always)]
     fn index(&self) -> u16 {
-        self.cursor.head().low16()
+        self.head.low16()
     }
 
     #[inline(always)]
     fn len_to(&self, head: Counter) -> u32 {
-        head.since(self.cursor.head())
+        head.since(self.head)
     }
 
     fn capacity(&self) -> u32 {
-        self.cursor.shape().entries()
+        self.shape.entries()
     }
 
     fn most(&self) -> u32 {
@@ -173,11 +265,11 @@ impl Layout for InOrder {
     }
 
     fn used(&self) -> u32 {
-        self.cursor.used()
+        self.head.since(self.tail())
     }
 
     fn is_full_at(&self, head: Counter) -> bool {
-        head.since(self.cursor.tail()) >= self.most
+        head.since(self.tail()) >= self.most
     }
 
     #[inline(always)]
@@ -201,7 +293,7 @@ impl Layout for InOrder {
             // less than the number of entries, which is the shadow's length.
             unsafe {
                 Linear::new(ahead.next.add(SEGMENT_SIZE)).put(TERMINATOR);
-                let place = shadow.add(self.cursor.shape().slot(head));
+                let place = shadow.add(self.shape.slot(head));
                 (*place).id = id;
             }
         } else {
@@ -211,9 +303,9 @@ impl Layout for InOrder {
     }
 
     unsafe fn open(&mut self, wqes: &Wqes, head: Counter, id: u64) -> (usize, Ahead) {
-        let slot = self.cursor.shape().slot(head);
+        let slot = self.shape.slot(head);
         self.shadow[slot].id = id;
-        let left = self.most - head.since(self.cursor.tail());
+        let left = self.most - head.since(self.tail());
         let count = left.min(self.capacity() - slot as u32) as usize;
         let (wqe, stride) = (wqes.at(slot), wqes.stride);
         // SAFETY: this WQE and those up to the ring's end.
@@ -226,27 +318,26 @@ impl Layout for InOrder {
     #[inline(always)]
     fn post_one(&mut self, end: *mut u8) {
         self.ahead.next = end;
-        self.cursor.publish(self.cursor.head().plus(1));
+        self.head = self.head.plus(1);
     }
 
     #[inline(always)]
     fn post(&mut self, head: Counter, ahead: Ahead) {
         self.ahead = ahead;
-        self.cursor.publish(head);
+        self.head = head;
     }
 
     fn each_since(&self, before: Counter, mut each: impl FnMut(usize, u16)) {
-        for ahead in 0..self.cursor.head().since(before) {
+        for ahead in 0..self.head.since(before) {
             let at = before.plus(ahead);
-            each(self.cursor.shape().slot(at), at.low16());
+            each(self.shape.slot(at), at.low16());
         }
     }
 
     #[inline(always)]
     fn outstanding(&self, index: u16) -> Option<usize> {
-        let tail = self.cursor.tail();
-        let is = self.cursor.used() != 0 && tail.low16() == index;
-        is.then(|| self.cursor.shape().slot(tail))
+        let is = self.oldest.index() == index && self.head.low16() != index;
+        is.then_some(usize::from(index) & self.shape.last())
     }
 
     #[inline(always)]

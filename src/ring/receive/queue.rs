@@ -8,8 +8,9 @@ use mlx5_sys::doorbell::RECEIVE_WORD;
 use mlx5_sys::verbs::ibv_qp;
 
 use super::core::{Layout, ReceiveRing, Wqes};
+use super::in_order::Name as ReceiveName;
 use super::{InOrder, ReceiveBatch, ReceiveSide};
-use crate::cqe::QueueKind;
+use crate::cqe::{CqeRef, QueueKind};
 use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ib::INTERNAL;
@@ -237,7 +238,8 @@ impl ReceiveQueue {
         // result posts, so only it writes the receive word.
         let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
         let wqes = Wqes::new(view.buffer, view.stride, InOrder::FIRST)?;
-        let layout = InOrder::new(view.entries, cq_slots.entries(), record.read(), &wqes)?;
+        let start = (record.read(), view.number);
+        let layout = InOrder::new(view.entries, cq_slots.entries(), start, &wqes)?;
         let facts = Facts {
             queue: Queue::Receive,
             number: view.number,
@@ -246,7 +248,7 @@ impl ReceiveQueue {
             entries: view.entries,
             stride: view.stride,
         };
-        let flight = flight::Recorder::new(facts, layout.cursor.head());
+        let flight = flight::Recorder::new(facts, layout.head());
         // SAFETY: by this function's contract, the ring has the WQEs of the layout, only the result
         // writes ring and record, and both live as long as it. The layout has no receive
         // outstanding.
@@ -324,9 +326,31 @@ impl ReceiveQueue {
             return Err(QueueError::NotReset);
         }
         self.ring.layout.restart();
-        self.ring.flight.restart(self.ring.layout.cursor.head());
+        self.ring.flight.restart(self.ring.layout.head());
         completions.discard(self.qpn, QueueKind::Receive);
         Ok(())
+    }
+
+    /// Retires the oldest receive, and returns its id, if a CQE of the CQ `cq` completes it. The CQE
+    /// reports success, and the message is in the receive's memory. `None`, and nothing changes, if
+    /// that is not known at once.
+    #[inline(always)]
+    pub(in crate::ring) fn retire_next(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Option<u64> {
+        if self.cq != cq {
+            return None;
+        }
+        let id = self.ring.layout.retire_next(ReceiveName::of(cqe))?;
+        self.ring.flight.cqe(cqe);
+        Some(id)
+    }
+
+    /// Copies the message of up to 32 bytes that a CQE of the CQ `cq` holds to the memory of the
+    /// receive that [`retire_next`](Self::retire_next) would retire. Returns false, and copies
+    /// nothing, if that would retire none, or the receive is not one entry that is long enough.
+    #[inline(always)]
+    pub(in crate::ring) fn deliver_next(&self, cq: CqId, cqe: &CqeRef<'_>) -> bool {
+        let slot = self.ring.layout.next(ReceiveName::of(cqe)).filter(|_| self.cq == cq);
+        slot.is_some_and(|slot| self.ring.deliver_to(slot, cqe))
     }
 
     /// Returns this queue's side, by which a poll retires its receives.

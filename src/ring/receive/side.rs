@@ -40,7 +40,7 @@ impl Member {
 
 impl ReceiveSide<'_> {
     /// Retires the receive that a CQE of the CQ `cq` and the queue pair `qpn` completes, and
-    /// returns its id. The CQE reports success and holds no data.
+    /// returns its id. The CQE reports success, and the message is in the receive's memory.
     ///
     /// The receive must be the one that the CQE names. Unless the queue is shared, this is the
     /// oldest one. `None`, and nothing changes, if the CQE names another receive or another queue,
@@ -61,22 +61,18 @@ impl ReceiveSide<'_> {
         }
     }
 
-    /// Retires a receive like [`retire_plain`](Self::retire_plain), also if the CQE holds a message
-    /// of up to 32 bytes. The message is copied to the receive's memory, which must be one entry
-    /// that is long enough.
+    /// Copies the message of up to 32 bytes that a CQE of the CQ `cq` and the queue pair `qpn`
+    /// holds to the memory of the receive that [`retire_plain`](Self::retire_plain) would retire.
+    /// Returns false, and copies nothing, if that would retire none, or the receive is not one
+    /// entry that is long enough.
     #[inline(always)]
-    pub(in crate::ring) fn retire_short(
-        &mut self,
-        cq: CqId,
-        qpn: u32,
-        cqe: &CqeRef<'_>,
-    ) -> Option<u64> {
+    pub(in crate::ring) fn deliver(self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> bool {
         match self {
-            Self::Own(queue) if queue.completes(cq, qpn) => queue.ring.retire_short(cqe),
+            Self::Own(queue) if queue.completes(cq, qpn) => queue.ring.deliver(cqe),
             Self::Shared(queue, member) if member.is_in(qpn, cqe) && queue.completes_on(cq) => {
-                queue.ring.retire_short(cqe)
+                queue.ring.deliver(cqe)
             }
-            _ => None,
+            _ => false,
         }
     }
 

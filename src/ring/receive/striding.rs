@@ -130,7 +130,7 @@ impl StridingRq {
         // SAFETY: by this function's contract, the view has the queue's record, and only this value
         // uses the queue.
         let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
-        let layout = InOrder::new(view.entries, most, record.read(), &wqes)?;
+        let layout = InOrder::new(view.entries, most, (record.read(), strides.number), &wqes)?;
         // SAFETY: by this function's contract, the view is of the queue, whose memory stays where
         // it is, and only this value uses the queue. It was not posted to before.
         let ring = unsafe { ReceiveRing::new(layout, wqes, record, flight::Recorder::none()) };
