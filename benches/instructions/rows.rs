@@ -207,8 +207,8 @@ rows! {
         [at_most(34.0)];
     PollShared: "poll, one receive of a shared queue", How::Take, [at_most(70.0)];
     PollTable: "the same, of one of 300 queue pairs in a table", How::Take, [at_most(97.0)];
-    TagAppend: "append to a list of tags, reported", How::Post, [];
-    TagPoll: "poll, one message of a list of tags", How::Take, [];
+    TagAppend: "append to a list of tags, reported", How::Post, [at_most(113.0)];
+    TagPoll: "poll, one message of a list of tags", How::Take, [at_most(104.0)];
     PoolPost: "the same program: 64-byte WRITE from a pool", How::Post, [at_most_raw(1.15)];
     PoolList: "the same program: list of 32 such, per WR", How::Lists(LIST), [at_most_raw(1.15)];
     PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.45)];

@@ -232,11 +232,13 @@ impl SendRing {
     #[cold]
     #[inline(never)]
     pub(super) fn clear_from(&self, head: Counter, slack: u32) -> Counter {
-        let clear = self.clear_keeping(head, slack, 0);
-        if clear == head || self.expects_cqe(head) {
-            return clear;
+        let clear = self.clear_keeping(head, slack, 1);
+        // Asked only for the last block or slot: it looks at all outstanding requests if none is
+        // signaled.
+        if clear == head && self.expects_cqe(head) {
+            return self.clear_keeping(head, slack, 0);
         }
-        self.clear_keeping(head, slack, 1)
+        clear
     }
 
     /// Returns the furthest [`clear`](Self::clear) that leaves `kept` blocks and CQ slots free.

@@ -401,14 +401,30 @@ impl CqReader {
         self.timing.stamp(Phase::Release);
     }
 
-    /// Takes the CQE that [`find`](Self::find) found, and publishes the consumer index.
+    /// Returns the next CQE, if it is the success of a SEND that arrived, not a solicited one,
+    /// without data in it, and not one to pause at. The CQE is still to be taken.
+    #[inline(always)]
+    pub(in crate::ring) fn find_arrived<'a>(&mut self) -> Option<CqeRef<'a>> {
+        self.timing.begin();
+        let op_own = self.consumer.op_own();
+        if !self.consumer.is_arrived(op_own) || self.consumer.is_at_pause() {
+            return None;
+        }
+        // SAFETY: `op_own` is the last byte of the next CQE, a success with the owner bit of this
+        // lap, so software owns the CQE.
+        let cqe = unsafe { self.consumer.cqe(self.consumer.place(), op_own) };
+        self.timing.stamp_at(Phase::Sight, cqe.seen());
+        Some(cqe)
+    }
+
+    /// Takes the CQE that [`find`](Self::find) or [`find_arrived`](Self::find_arrived) found, and
+    /// publishes the consumer index.
     ///
     /// # Safety
-    /// The last call on this reader was `find`, and it returned a send or a receive.
+    /// The last call on this reader was one of these, and it returned a send, a receive or a CQE.
     #[inline(always)]
     pub(crate) unsafe fn take_found(&mut self) {
-        // SAFETY: the caller called `find` last. It found the next CQE, which is not one to pause
-        // at.
+        // SAFETY: the caller's last call found the next CQE, which is not one to pause at.
         unsafe { self.take_at(self.consumer.place()) };
     }
 

@@ -70,18 +70,6 @@ impl Changes {
         self.silent >= self.limit / 4
     }
 
-    /// Returns the number of changes that may be under way.
-    #[inline(always)]
-    pub(super) fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    /// Returns the number of changes under way.
-    #[inline(always)]
-    pub(super) fn under_way(&self) -> u32 {
-        self.head.since(self.tail)
-    }
-
     /// Returns the number of changes under way that are to be reported.
     #[inline(always)]
     pub(super) fn reports(&self) -> u32 {
@@ -92,9 +80,8 @@ impl Changes {
     #[inline(always)]
     pub(super) fn post(&mut self, change: Change) {
         let slot = self.shape.slot(self.head);
-        if let Some(place) = self.ring.get_mut(slot) {
-            *place = change;
-        }
+        // SAFETY: a slot is less than the number of entries, which is the ring's length.
+        unsafe { *self.ring.get_unchecked_mut(slot) = change };
         self.head = self.head.plus(1);
         match change.report {
             Report::Nobody => self.silent += 1,

@@ -39,7 +39,9 @@ struct Entry {
     changes: u8,
     position: u64,
     id: u64,
-    into: Sge,
+    /// Its memory.
+    address: u64,
+    length: u32,
 }
 
 /// The data of an entry.
@@ -47,7 +49,18 @@ struct Entry {
 pub(super) struct Told {
     pub(super) id: u64,
     pub(super) handle: TagHandle,
-    pub(super) into: Sge,
+    /// Its memory.
+    pub(super) address: u64,
+    pub(super) length: u32,
+}
+
+impl Entry {
+    /// Returns the data of the entry, which has this index.
+    #[inline(always)]
+    fn told(&self, index: u16) -> Told {
+        let &Self { id, position, address, length, .. } = self;
+        Told { id, handle: TagHandle { index, position }, address, length }
+    }
 }
 
 pub(super) struct List {
@@ -55,6 +68,8 @@ pub(super) struct List {
     /// Indices in the order in which they are used, as a ring whose length is a power of two. Those
     /// from `position` to `end` are free.
     order: Box<[u16]>,
+    /// The length of `order`, less one.
+    mask: u64,
     /// Number of entries that were appended, and their number if all free indices were used.
     position: u64,
     end: u64,
@@ -73,13 +88,14 @@ impl List {
             }
         }
         let none =
-            Entry { state: State::Free, changes: 0, position: 0, id: 0, into: Sge::default() };
+            Entry { state: State::Free, changes: 0, position: 0, id: 0, address: 0, length: 0 };
         let reserve = order.len().checked_sub(most)?.max(1);
         let limit = order.len().checked_sub(reserve)?;
         let mut ring = order.clone();
         ring.resize(order.len().next_power_of_two(), 0);
         Some(Self {
             entries: vec![none; order.len()].into(),
+            mask: ring.len() as u64 - 1,
             order: ring.into(),
             position: 0,
             end: order.len() as u64,
@@ -105,8 +121,8 @@ impl List {
     /// Returns the index at a position of the ring.
     #[inline(always)]
     fn at(&self, position: u64) -> u16 {
-        // The length is a power of two: masked, it is within.
-        self.order.get(position as usize & (self.order.len() - 1)).copied().unwrap_or(0)
+        // SAFETY: the length is a power of two, so what is masked is less.
+        unsafe { *self.order.get_unchecked((position & self.mask) as usize) }
     }
 
     /// Returns the index of the next entry and of the one after it. `None` if the list is full.
@@ -125,7 +141,9 @@ impl List {
         let position = self.position;
         if let Some(entry) = self.entries.get_mut(usize::from(index)) {
             self.position += 1;
-            *entry = Entry { state: State::Listed, changes: reported.into(), position, id, into };
+            let Sge { addr: address, length, .. } = into;
+            let (state, changes) = (State::Listed, reported.into());
+            *entry = Entry { state, changes, position, id, address, length };
         }
         TagHandle { index, position }
     }
@@ -157,8 +175,7 @@ impl List {
     fn told(&self, index: u16) -> Option<Told> {
         let entry = self.entries.get(usize::from(index))?;
         let there = matches!(entry.state, State::Listed | State::Leaving | State::Taken);
-        let handle = TagHandle { index, position: entry.position };
-        there.then_some(Told { id: entry.id, handle, into: entry.into })
+        there.then(|| entry.told(index))
     }
 
     /// Records that a message has taken the entry and is still to arrive. `None`, and nothing
@@ -181,8 +198,7 @@ impl List {
         if !matches!(entry.state, State::Listed | State::Leaving | State::Taken) {
             return None;
         }
-        let handle = TagHandle { index, position: entry.position };
-        let told = Told { id: entry.id, handle, into: entry.into };
+        let told = entry.told(index);
         entry.state = State::Gone;
         self.release(index);
         Some(told)

@@ -16,7 +16,7 @@ use crate::ring::srq::UserIndex;
 use crate::ring::{
     PostError, ReceiveBatch, ReceiveConfig, ReceiveSource, SendConfig, SendQueue, Srq, TagError,
 };
-use crate::wqe::{AppendTag, ChangeTags, ListFlags, Sge, SgeList, Tag};
+use crate::wqe::{AppendTag, ChangeTags, ListFlags, PostOn, Sge, SgeList, Tag};
 
 /// Messages for no entry that the HCA is not told of before it should be. Of 2^16 that it counts,
 /// so that they are told from those before: `MLX5_TM_MAX_SYNC_DIFF` of rdma-core.
@@ -307,14 +307,13 @@ impl TmSrq {
             false if self.changes.is_due() => Report::Own,
             false => Report::Nobody,
         };
-        self.check_change()?;
         let reported = report != Report::Nobody;
         let flags = ListFlags { report: reported, known: Some(self.seen) };
         let request = AppendTag { tag: entry.tag, into: entry.into, next, flags };
         // SAFETY: the request names only the entry's memory. The caller keeps it registered and
         // untouched until a poll reports that the entry no longer exists, or the queue is
         // destroyed.
-        unsafe { self.commands.post(id, request)? };
+        unsafe { self.post_change(id, request)? };
         self.told = self.seen;
         self.changes.post(Change { what: What::Append(index), report, id, known: self.told });
         Ok(self.list.append(index, id, entry.into, reported))
@@ -332,11 +331,10 @@ impl TmSrq {
         }
         let report = Report::Program;
         // The count is not sent: an entry that would have matched this message may be removed next.
-        self.check_change()?;
         let flags = ListFlags { report: true, known: None };
         let request = ChangeTags { remove: Some(handle.index), flags };
         // SAFETY: a request to remove an entry names no memory.
-        unsafe { self.commands.post(0, request)? };
+        unsafe { self.post_change(0, request)? };
         let id = self.list.leave(handle).ok_or(TagError::Gone)?.id;
         let what = What::Remove(handle.index);
         self.changes.post(Change { what, report, id, known: self.told });
@@ -351,10 +349,9 @@ impl TmSrq {
     #[doc(alias("ibv_post_srq_ops", "IBV_WR_TAG_SYNC"))]
     pub fn sync(&mut self, id: u64) -> Result<(), TagError> {
         let report = Report::Program;
-        self.check_change()?;
         let flags = ListFlags { report: true, known: Some(self.seen) };
         // SAFETY: a request to sync names no memory.
-        unsafe { self.commands.post(id, ChangeTags { remove: None, flags })? };
+        unsafe { self.post_change(id, ChangeTags { remove: None, flags })? };
         self.told = self.seen;
         self.changes.post(Change { what: What::Sync, report, id, known: self.told });
         Ok(())
@@ -398,15 +395,20 @@ impl TmSrq {
         self.commands.qpn()
     }
 
-    /// Checks that one more change may be under way. The send queue keeps its last CQ slot for a
-    /// signaled request, which no change is.
+    /// Posts a change. The send queue keeps its last block and CQ slot for a signaled request, which
+    /// no change is.
+    ///
+    /// # Safety
+    /// Until a poll reports that the change's entry no longer exists, the entry's memory stays
+    /// registered and nothing else uses it.
     #[inline(always)]
-    fn check_change(&self) -> Result<(), PostError> {
-        let slots = self.changes.limit();
-        if self.changes.under_way() >= slots {
-            return Err(PostError::CqFull { slots });
-        }
-        Ok(())
+    unsafe fn post_change<O: PostOn<Rc>>(&mut self, id: u64, change: O) -> Result<(), PostError> {
+        // SAFETY: the caller keeps the memory of the change's entry registered and untouched.
+        let posted = unsafe { self.commands.post(id, change) };
+        posted.map_err(|error| match error {
+            PostError::NothingSignaled { outstanding } => PostError::CqFull { slots: outstanding },
+            other => other,
+        })
     }
 }
 
