@@ -189,8 +189,16 @@ pub(crate) fn process() -> pid_t {
 
 /// Returns the effective user of this thread.
 pub(crate) fn user() -> uid_t {
+    #[cfg(test)]
+    QUESTIONS.set(QUESTIONS.get() + 1);
     // SAFETY: the call passes no memory.
     unsafe { call(libc::SYS_geteuid, [0; 6]) as uid_t }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Calls of [`user`] by this thread.
+    pub(crate) static QUESTIONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// Returns the thread's niceness.

@@ -146,7 +146,8 @@ struct Attached {
     prefixes: Vec<u16>,
 }
 
-/// Returns the start of the names of a fabric.
+/// Returns the start of the names of a fabric. It has the user, who is asked for each time: a name is
+/// needed to bind, connect or search, and not for packets.
 fn fabric(domain: &str) -> String {
     format!("{}{domain}/", socket::user_names())
 }
@@ -248,7 +249,7 @@ impl Network {
             retry,
             starved: Vec::new(),
             refused: HashMap::new(),
-            names: Names::new(),
+            names: Names::new(domain),
             armed: None,
             sources: BTreeMap::new(),
             next: OUTSIDE + 1,
@@ -301,8 +302,7 @@ impl Network {
     /// Returns whether a port of the machine has an address. A port that has got it in the last
     /// milliseconds may be missed.
     pub(crate) fn is_attached(&mut self, address: LinkAddress) -> bool {
-        let fabric = fabric(&self.domain);
-        self.names.is_attached(&fabric, address)
+        self.names.is_attached(address)
     }
 
     /// Has the thread try again soon what failed for lack of a descriptor.
@@ -368,7 +368,6 @@ impl Network {
             Some(Source::Caller { .. }) => self.hear(token),
             Some(Source::Inbound { fd, to, .. }) => {
                 let to = *to;
-                let fabric = fabric(&self.domain);
                 for _ in 0..TURN {
                     let received = self.buffers.receive(fd, |frame| {
                         self.activity.frames += 1;
@@ -376,7 +375,7 @@ impl Network {
                             Recipient::Port(card, _) => cards.deliver(card, frame),
                             Recipient::All => {
                                 let Some(from) = listeners::take_sender(frame) else { return };
-                                let mut is_attached = |to| self.names.is_attached(&fabric, to);
+                                let mut is_attached = |to| self.names.is_attached(to);
                                 cards.spread(from, frame, &mut is_attached);
                             }
                         }

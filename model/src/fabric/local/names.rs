@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{address_name, socket};
+use super::{address_name, fabric, socket};
 use crate::wire::LinkAddress;
 
 /// Lists that are read at once, after a time without any.
@@ -18,6 +18,7 @@ const REFILL: Duration = Duration::from_millis(20);
 
 /// The names as last read.
 pub(super) struct Names {
+    domain: String,
     /// Those that start with the fabric's start, without it.
     ends: BTreeSet<String>,
     /// Lists that may be read now.
@@ -30,9 +31,10 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub fn new() -> Self {
+    pub fn new(domain: &str) -> Self {
         let since = Instant::now();
         Self {
+            domain: domain.to_owned(),
             ends: BTreeSet::new(),
             left: BURST,
             since,
@@ -41,13 +43,13 @@ impl Names {
         }
     }
 
-    /// Returns what follows `start` in the names that start with `fabric` and `start`.
+    /// Returns what follows `start` in the names of the fabric that start with it.
     ///
     /// # Errors
     /// Any error of reading the kernel's list.
-    pub fn after(&mut self, fabric: &str, start: &str) -> io::Result<Vec<String>> {
+    pub fn after(&mut self, start: &str) -> io::Result<Vec<String>> {
         if self.may_read() {
-            self.ends = socket::names(fabric)?;
+            self.ends = socket::names(&fabric(&self.domain))?;
             #[cfg(test)]
             {
                 self.read += 1;
@@ -57,9 +59,9 @@ impl Names {
         Ok(from.map_while(|end| end.strip_prefix(start)).map(str::to_owned).collect())
     }
 
-    /// Returns whether a port in the fabric whose names start with `fabric` has an address.
-    pub fn is_attached(&mut self, fabric: &str, address: LinkAddress) -> bool {
-        self.after(fabric, &address_name(address)).is_ok_and(|names| !names.is_empty())
+    /// Returns whether a port of the fabric has an address.
+    pub fn is_attached(&mut self, address: LinkAddress) -> bool {
+        self.after(&address_name(address)).is_ok_and(|names| !names.is_empty())
     }
 
     fn may_read(&mut self) -> bool {

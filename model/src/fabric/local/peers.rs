@@ -136,7 +136,7 @@ impl Network {
         // If another user has bound the name, the peer has one with a random end.
         let fabric = self.name("");
         let start = name.strip_prefix(&fabric).unwrap_or_default();
-        for end in self.names.after(&fabric, &format!("{start}."))? {
+        for end in self.names.after(&format!("{start}."))? {
             match socket::connect(&format!("{name}.{end}")) {
                 Err(error) if socket::is_shortage(&error) => return Err(error),
                 Err(_) => {}

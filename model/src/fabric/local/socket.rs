@@ -285,7 +285,9 @@ pub(crate) fn is_stopped(process: libc::pid_t) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
-/// Accepts only peers of the same user, or of root, as other slices of these devices.
+/// Accepts only peers of the same user, or of root, as other slices of these devices. The kernel keeps
+/// a peer's credentials as they were when it connected or listened, so packets on a connection need
+/// no check. The own user is asked for with each connection: it may have changed (`setuid`).
 fn trusted(fd: &OwnFd) -> io::Result<()> {
     let peer = peer(fd)?;
     if peer.uid == system::user() || peer.uid == 0 {

@@ -48,6 +48,27 @@ fn frame_reaches_the_process_that_has_a_prefix_after_another_one_ended() {
 }
 
 #[test]
+fn packets_on_a_connection_do_not_ask_for_the_user() {
+    let identity = identity(Link::InfiniBand);
+    let mut sender = network("user", 1);
+    let mut port = network("user", 2);
+    let prefix = port.claim(0, &identity).unwrap();
+    let to = way(identity.own_address(), u32::from(prefix) << 8);
+    let mut pass = |packets: usize| {
+        let before = system::QUESTIONS.get();
+        for _ in 0..packets {
+            sender.send(to, Frame::new(vec![1; 64]));
+            sender.flush(&());
+            port.take_in(0, &());
+        }
+        system::QUESTIONS.get() - before
+    };
+    assert!(pass(1) > 0, "both ends of a connection check the user");
+    assert_eq!(pass(100), 0);
+    assert!(port.take_activity().frames > 90, "packets have arrived");
+}
+
+#[test]
 fn nothing_is_kept_of_a_peer_that_has_ended() {
     let identity = identity(Link::InfiniBand);
     let mut sender = network("ended", 1);
