@@ -2,6 +2,9 @@
 //! fence or a call, grown counts, and exceeded limits. Stepping through instructions sees records
 //! and fences in order.
 
+#[allow(dead_code, reason = "nothing is measured here")]
+#[path = "../benches/instructions/bounds.rs"]
+mod bounds;
 #[allow(dead_code, reason = "the tests ask for offences only")]
 #[path = "../benches/instructions/disassembly.rs"]
 mod disassembly;
@@ -21,7 +24,7 @@ use std::collections::HashMap;
 
 use report::earlier::Earlier;
 use report::{Line, Report};
-use rows::{Row, column};
+use rows::{How, Row, column};
 
 #[cfg(target_arch = "x86_64")]
 mod hot {
@@ -224,6 +227,49 @@ fn limits_that_are_held_fail_when_they_are_passed_or_cannot_be_judged() {
     counts[0].insert(column::RAW, 16.0);
     counts[0].insert(column::FLOOR, 10.0);
     assert_eq!(limits::passed(&counts).len(), 1);
+}
+
+#[test]
+fn a_row_that_takes_more_cycles_than_its_bound_fails_also_beside_other_programs() {
+    // Blocks of a row and of its floor. Other programs slow either down, in most blocks.
+    let judged = |blocks: &[[f64; 2]]| {
+        let mut blocks = blocks.iter().cycle().copied();
+        let [row, floor] = bounds::least(1.4, || blocks.next()).unwrap();
+        row <= 1.4 * floor
+    };
+    assert!(judged(&[[13.0, 10.0]]));
+    assert!(judged(&[[30.0, 10.0], [26.0, 20.0], [40.0, 12.0], [13.0, 25.0]]));
+    assert!(!judged(&[[15.0, 10.0]]));
+    // A slow floor does not hide a slow row.
+    assert!(!judged(&[[22.0, 30.0], [22.0, 10.0], [50.0, 30.0]]));
+}
+
+#[test]
+fn a_row_is_held_to_its_record_where_that_is_less_than_the_bound() {
+    let bound = bounds::BOUNDS.iter().find(|bound| bound.row == Row::Poll).unwrap();
+    let most = |times: &str| {
+        let line = format!("{{\"row\": \"{}\", \"{}\": \"{times}\"}}", bound.text(), bounds::TIMES);
+        bound.most(Some(&Earlier::read(&line).unwrap())).0
+    };
+    assert_eq!(most("1.00"), 1.25);
+    assert_eq!(most("9.00"), bound.most(None).0);
+}
+
+#[test]
+fn every_row_but_those_of_other_copies_and_of_other_programs_has_a_bound_on_its_cycles() {
+    for &row in Row::ALL {
+        use Row::*;
+        // The copies are not what programs use by default; the others are loops of a program.
+        let free =
+            matches!(row, Sse2 | Avx2 | Avx512 | Movdir64b) || row.program() == PoolPost.program();
+        let bounded =
+            bounds::BOUNDS.iter().any(|bound| bound.row == row && bound.column == column::RAW);
+        assert_eq!(bounded, !free, "{}", row.text());
+        let fills = |row: Row| matches!(row.spec().how, How::Fill | How::FillLists(_));
+        for bound in bounds::BOUNDS.iter().filter(|bound| bound.row == row) {
+            assert_eq!(fills(row), fills(bound.floor), "{}", row.text());
+        }
+    }
 }
 
 fn all_sides(count: f64) -> HashMap<&'static str, f64> {

@@ -1,9 +1,11 @@
-//! Instructions per post and per poll: this crate, libmlx5's interfaces, and a floor of bare
-//! stores, counted by callgrind in one run.
+//! Instructions and cycles per post and per poll: this crate, libmlx5's interfaces, and a floor of
+//! bare stores.
 //!
 //! ```text
-//! cargo xtask bench --instructions
+//! cargo xtask bench [--instructions | --limits | --cycles | --bounds]
 //! ```
+//!
+//! `cycles.rs` and `bounds.rs` say how cycles are measured. Instructions are counted by callgrind.
 //!
 //! A loop of calls, caller included, is counted twice: with few and with many calls. The difference
 //! is divided by the difference in calls. The quotient is free of everything around the loop, and
@@ -17,7 +19,10 @@
 //! records them instead. `--limits` counts this crate and the floor alone, and takes the recorded
 //! counts of libmlx5 for limits that refer to them.
 
+mod bounded;
+mod bounds;
 mod callgrind;
+mod cycles;
 mod disassembly;
 mod limits;
 #[path = "../report/mod.rs"]
@@ -26,6 +31,7 @@ mod report;
 mod rig;
 mod rows;
 mod side;
+mod timed;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -248,14 +254,15 @@ fn report(counts: &Counts) -> Report {
     }
 }
 
-/// The file of the recorded counts.
-fn recorded() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks/instructions.json")
+/// The file of a record.
+fn recorded(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks");
+    folder.join(name).with_extension("json")
 }
 
-/// Reads the recorded counts.
-fn earlier() -> Result<Earlier, Box<dyn Error>> {
-    let file = recorded();
+/// Reads a record.
+fn earlier(name: &str) -> Result<Earlier, Box<dyn Error>> {
+    let file = recorded(name);
     let text = std::fs::read_to_string(&file)
         .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     Ok(Earlier::read(&text)
@@ -264,7 +271,7 @@ fn earlier() -> Result<Earlier, Box<dyn Error>> {
 
 /// Adds the recorded counts of libmlx5, which some limits refer to, to rows without them.
 fn add_recorded(counts: &mut Counts) -> Result<(), Box<dyn Error>> {
-    let earlier = earlier()?;
+    let earlier = earlier("instructions")?;
     for (row, counts) in Row::ALL.iter().zip(counts) {
         let Some(recorded) = earlier.rows.get(row.text()) else { continue };
         for column in columns().into_iter().filter(|column| !Sides::Limited.include(column)) {
@@ -278,7 +285,7 @@ fn add_recorded(counts: &mut Counts) -> Result<(), Box<dyn Error>> {
 
 /// Sentences on counts that are larger than the recorded ones.
 fn compared(report: &Report, counts: &Counts) -> Result<Vec<String>, Box<dyn Error>> {
-    let (file, earlier) = (recorded(), earlier()?);
+    let (file, earlier) = (recorded("instructions"), earlier("instructions")?);
     // A row without a held limit is a figure, and its count no promise.
     let rows = Row::ALL.iter().zip(counts).filter(|(row, _)| row.is_held());
     let rows: Vec<_> = rows.map(|(row, counts)| (row.text(), counts.clone())).collect();
@@ -320,31 +327,54 @@ fn run(sides: Sides, record: Option<PathBuf>) -> Result<bool, Box<dyn Error>> {
     Ok(failures.is_empty())
 }
 
-fn main() -> ExitCode {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-    let outcome = match arguments.as_slice() {
+/// What the command line asks for.
+fn chosen(arguments: &[&str]) -> Option<Result<bool, Box<dyn Error>>> {
+    Some(match arguments {
         [COUNTED] => {
             counted(Sides::All);
-            return ExitCode::SUCCESS;
+            Ok(true)
         }
         [COUNTED, LIMITS] => {
             counted(Sides::Limited);
-            return ExitCode::SUCCESS;
+            Ok(true)
         }
-        // `--bench` is cargo's; `--quick` is for benchmarks that take time.
-        ["--bench" | "--quick"] | [] | ["--quick", "--bench"] => run(Sides::All, None),
-        [LIMITS, "--bench"] => run(Sides::Limited, None),
-        ["--record", folder, "--bench"] => run(Sides::All, Some(folder.into())),
-        _ => {
-            eprintln!("usage: cargo bench --bench instructions -- [--limits | --record FOLDER]");
-            return ExitCode::from(2);
+        // `--quick` is for benchmarks that take time.
+        [] | ["--quick"] => run(Sides::All, None),
+        [LIMITS] => run(Sides::Limited, None),
+        ["--record", folder] => run(Sides::All, Some(folder.into())),
+        ["--bounds"] => bounded::run(None),
+        ["--bounds", "--record", folder] => bounded::run(Some(folder.into())),
+        ["--cycles"] => cycles::run(cycles::Choice::default()),
+        ["--cycles", "--quick"] => {
+            cycles::run(cycles::Choice { rounds: 20, ..cycles::Choice::default() })
         }
-    };
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
+        ["--cycles", "--check"] => {
+            cycles::run(cycles::Choice { check: true, ..cycles::Choice::default() })
+        }
+        ["--cycles", "--record", folder] => {
+            let record = Some(folder.into());
+            cycles::run(cycles::Choice { record, ..cycles::Choice::default() })
+        }
+        _ => return None,
+    })
+}
+
+fn main() -> ExitCode {
+    // `--bench` is cargo's.
+    let arguments: Vec<_> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    match chosen(&arguments) {
+        None => {
+            eprintln!(
+                "usage: cargo bench --bench instructions -- [--limits | --record FOLDER | \
+                 --bounds [--record FOLDER] | --cycles [--quick | --check | --record FOLDER]]"
+            );
+            ExitCode::from(2)
+        }
+        Some(Ok(true)) => ExitCode::SUCCESS,
+        Some(Ok(false)) => ExitCode::FAILURE,
+        Some(Err(error)) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }

@@ -7,10 +7,7 @@ use crate::build;
 use crate::record;
 use crate::setup::{self, For};
 
-const USAGE: &str = "usage: cargo xtask bench [--quick | --limits | --instructions | --cycles | --stores | --phases | --record]";
-
-/// The ones whose results are in `docs/benchmarks`.
-const RECORDED: &[&str] = &["instructions", "post_poll", "stores"];
+const USAGE: &str = "usage: cargo xtask bench [--quick | --limits | --bounds | --instructions | --cycles | --stores | --phases | --record]";
 
 /// The one of phases, and the feature that it needs.
 const PHASES: [&str; 4] = ["--bench", "phases", "--features", "timing"];
@@ -24,6 +21,8 @@ pub enum Choice {
     Quick,
     /// Instruction counts of this crate alone, held to the limits of the rows.
     Limits,
+    /// Cycles of this crate alone, held to those of floors and to the recorded ones.
+    Bounds,
     /// Instruction counts alone, held to their limits and to the recorded ones.
     Instructions,
     /// Cycles alone, held to be three times fewer than libmlx5's.
@@ -36,7 +35,7 @@ pub enum Choice {
     Record,
 }
 
-/// `cargo xtask bench [--quick | --limits | --instructions | --cycles | --stores | --phases | --record]`.
+/// `cargo xtask bench`, with at most one choice.
 pub fn command(arguments: &[String]) -> Result {
     let choice = parse(arguments)?;
     setup::ready(For::Testing)?;
@@ -49,6 +48,7 @@ fn parse(arguments: &[String]) -> Result<Choice> {
         [] => Ok(Choice::Full),
         ["--quick"] => Ok(Choice::Quick),
         ["--limits"] => Ok(Choice::Limits),
+        ["--bounds"] => Ok(Choice::Bounds),
         ["--instructions"] => Ok(Choice::Instructions),
         ["--cycles"] => Ok(Choice::Cycles),
         ["--stores"] => Ok(Choice::Stores),
@@ -62,23 +62,30 @@ fn parse(arguments: &[String]) -> Result<Choice> {
 pub fn run(choice: Choice) -> Result {
     // Those that need a feature are not among `--benches`.
     match choice {
-        Choice::Full => bench(&["--benches"], &[]),
-        Choice::Quick => bench(&["--benches"], &["--quick".as_ref()]),
-        Choice::Limits => {
-            let mut command = build::cargo("bench");
-            // Without the driver's package, and so without what its tests need.
-            command.args(["--profile", "limits", "--package", "mlx5-instructions"]);
-            build::run("cargo bench", command.args(["--", "--limits"]))
+        Choice::Full => {
+            calls(&[])?;
+            calls(&["--cycles".as_ref()])?;
+            bench(&["--benches"], &[])
         }
-        Choice::Instructions => bench(&["--bench", "instructions"], &[]),
-        Choice::Cycles => bench(&["--bench", "post_poll"], &["--check".as_ref()]),
+        Choice::Quick => {
+            calls(&["--quick".as_ref()])?;
+            calls(&["--cycles".as_ref(), "--quick".as_ref()])?;
+            bench(&["--benches"], &["--quick".as_ref()])
+        }
+        Choice::Limits => calls(&["--limits".as_ref()]),
+        Choice::Bounds => calls(&["--bounds".as_ref()]),
+        Choice::Instructions => calls(&[]),
+        Choice::Cycles => calls(&["--cycles".as_ref(), "--check".as_ref()]),
         Choice::Stores => bench(&["--bench", "stores"], &[]),
         Choice::Phases => bench(&PHASES, &[]),
         Choice::Record => {
             let folder = build::root().join("docs/benchmarks");
-            RECORDED.iter().try_for_each(|name| {
-                bench(&["--bench", name], &["--record".as_ref(), folder.as_ref()])
-            })?;
+            let record: [&OsStr; 2] = ["--record".as_ref(), folder.as_ref()];
+            calls(&record)?;
+            for kind in ["--cycles", "--bounds"] {
+                calls(&[kind.as_ref(), record[0], record[1]])?;
+            }
+            bench(&["--bench", "stores"], &record)?;
             record::page()
         }
     }
@@ -92,10 +99,27 @@ pub fn check() -> Result {
     run(Choice::Quick)
 }
 
-/// `cargo bench` of what cargo's own arguments choose.
+/// Holds instruction counts to their limits, and cycles to their bounds.
+///
+/// # Errors
+/// One is passed; the messages are printed before.
+pub fn check_limits() -> Result {
+    run(Choice::Limits)?;
+    run(Choice::Bounds)
+}
+
+/// The program of posts and polls: it counts their instructions, and measures their cycles.
+fn calls(arguments: &[&OsStr]) -> Result {
+    let mut command = build::cargo("bench");
+    // Without the driver's package, and so without what its tests need.
+    command.args(["--profile", "limits", "--package", "mlx5-instructions", "--"]);
+    build::run("cargo bench", command.args(arguments))
+}
+
+/// `cargo bench` of the driver's package, of what cargo's own arguments choose.
 fn bench(chosen: &[&str], arguments: &[&OsStr]) -> Result {
     let mut command = build::cargo("bench");
-    command.args(["--package", "mlx5", "--package", "mlx5-instructions"]);
+    command.args(["--package", "mlx5"]);
     command.args(chosen).arg("--").args(arguments);
     build::run("cargo bench", &mut command)
 }
@@ -171,6 +195,7 @@ mod tests {
         assert_eq!(parse("").unwrap(), Choice::Full);
         assert_eq!(parse("--quick").unwrap(), Choice::Quick);
         assert_eq!(parse("--limits").unwrap(), Choice::Limits);
+        assert_eq!(parse("--bounds").unwrap(), Choice::Bounds);
         assert_eq!(parse("--instructions").unwrap(), Choice::Instructions);
         assert_eq!(parse("--cycles").unwrap(), Choice::Cycles);
         assert_eq!(parse("--stores").unwrap(), Choice::Stores);

@@ -91,7 +91,7 @@ pub const GATE: &[Check] = &[
     Check::call("layers", layers::check, &[]),
     Check::call("fmt", fmt, &[]),
     Check::call("tests", test::suite, &[]),
-    Check::call("limits", || bench::run(bench::Choice::Limits), &[]),
+    Check::call("limits", bench::check_limits, &[]),
     Check::call("api", api::check, &[]),
     Check::call("conform", || conform::check(Links::InfiniBand), &[]),
     Check::call("torture", || torture::check(Lint::Off, torture::Length::Short), &[]),

@@ -1,0 +1,151 @@
+//! Bounds on the cycles of rows: so many times the cycles of a floor, and of the record.
+//!
+//! Instruction counts do not show that a load waits for a store, and such a wait may take longer
+//! than all instructions of a post. Cycles depend on the processor and on what else it does. So each
+//! row is compared with a floor of hand-written stores, whose samples alternate with the row's in
+//! one process.
+//!
+//! A block is [`BLOCK`] samples of each, and its value the sample below which a tenth of them lies.
+//! The value of a row is the least one of its blocks, and so is that of the floor: other programs
+//! only ever add cycles. Blocks are taken until the bound is kept, at least [`LEAST`] and at most
+//! [`MOST`]. So a row is measured for long before it fails.
+
+use crate::report::earlier::Earlier;
+use crate::rows::{Row, column};
+
+/// Samples of each side in a block.
+pub const BLOCK: usize = 40;
+
+/// Blocks of a row.
+const LEAST: usize = 2;
+const MOST: usize = 12;
+
+/// How many times its record a row may take, each divided by its floor. Where the compiler puts a
+/// short loop changes its cycles by up to a fifth.
+const GROWTH: f64 = 1.25;
+
+/// The record's number on a row: its cycles, divided by those of its floor.
+pub const TIMES: &str = "times the floor";
+
+/// A bound on the cycles of a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    /// The side's column.
+    pub column: &'static str,
+    pub row: Row,
+    /// The most cycles, as so many times those of the floor.
+    times: f64,
+    /// The row of the floor.
+    pub floor: Row,
+}
+
+/// The raw layer takes at most so many times the floor of the same row.
+const fn at_most(row: Row, times: f64) -> Bound {
+    Bound { column: column::RAW, row, times, floor: row }
+}
+
+impl Bound {
+    /// The floor of another row: this one has none.
+    const fn floor_of(self, floor: Row) -> Self {
+        Self { floor, ..self }
+    }
+
+    /// Of the owned layer.
+    const fn owned(self) -> Self {
+        Self { column: column::OWNED, ..self }
+    }
+
+    /// Its name in the record.
+    pub fn text(&self) -> String {
+        let layer = if self.column == column::RAW { "" } else { ", owned layer" };
+        format!("{}{layer}", self.row.text())
+    }
+
+    /// The most cycles, as so many times those of the floor, and where that number is from.
+    pub fn most(&self, record: Option<&Earlier>) -> (f64, &'static str) {
+        let recorded = record.and_then(|record| record.rows.get(&self.text())?.get(TIMES));
+        match recorded {
+            Some(recorded) if recorded * GROWTH < self.times => {
+                (recorded * GROWTH, "by the record")
+            }
+            _ => (self.times, "on any processor"),
+        }
+    }
+}
+
+/// Single posts are held to 1.4 times their floor. The other numbers are what the rows take on the
+/// processors that were seen, and a third more. Floors of polls check and keep nothing, so they are
+/// short. A row of another kind of request is held to the floor of a WRITE with as many blocks.
+pub const BOUNDS: &[Bound] = {
+    use Row::*;
+    &[
+        at_most(Inline, 1.4),
+        at_most(Inline, 1.8).owned(),
+        at_most(Pointer, 1.4),
+        at_most(List, 1.8),
+        at_most(Inline12, 1.4),
+        at_most(Inline16, 1.4),
+        at_most(Inline24, 1.4),
+        at_most(Inline24, 1.8).owned(),
+        at_most(Inline28, 1.4),
+        at_most(Inline32, 1.4),
+        at_most(Inline44, 1.4),
+        at_most(Inline64, 1.4),
+        at_most(Inline96, 3.0),
+        at_most(RunTime, 2.8).floor_of(Inline),
+        at_most(RunTime16, 2.8).floor_of(Inline16),
+        at_most(RunTime28, 2.8).floor_of(Inline28),
+        at_most(DoorbellInline, 2.0),
+        at_most(DoorbellPointer, 2.0),
+        at_most(Uncached, 1.8).floor_of(DoorbellPointer),
+        at_most(Recordless, 2.1).floor_of(DoorbellPointer),
+        at_most(Prepared, 1.4).floor_of(Inline),
+        at_most(DoorbellPrepared, 1.8).floor_of(DoorbellInline),
+        at_most(ListLast, 1.9).floor_of(List),
+        at_most(UcPointer, 1.4).floor_of(Pointer),
+        at_most(UdPointer, 1.6).floor_of(Inline64),
+        at_most(UdInline, 1.6).floor_of(Inline64),
+        at_most(UdInline24, 1.6).floor_of(Inline64),
+        at_most(UdList, 2.7).floor_of(List),
+        at_most(DcSend, 1.6).floor_of(Inline64),
+        at_most(DcWrite, 1.6).floor_of(Inline64),
+        at_most(Masked, 1.6).floor_of(Inline16),
+        at_most(KeyList, 3.0).floor_of(Inline96),
+        at_most(Bind, 4.0).floor_of(Inline96),
+        at_most(Poll, 2.6),
+        at_most(Empty, 2.0),
+        at_most(PollQuiet, 2.9).floor_of(Poll),
+        at_most(PollLater, 5.0),
+        at_most(PollMany, 3.2),
+        at_most(PollReceive, 2.4),
+        at_most(PollWide, 6.2).floor_of(Poll),
+        at_most(PollFolded, 4.3).floor_of(Poll),
+        at_most(PollFoldedReceive, 4.1).floor_of(PollReceive),
+        at_most(PollInside, 7.7).floor_of(PollReceive),
+        at_most(PollReceives, 2.7),
+        at_most(Receive, 2.8),
+        at_most(ReceiveWide, 2.7),
+        at_most(ReceiveList, 2.8),
+        at_most(ReceiveShared, 3.3).floor_of(Receive),
+        at_most(ReceiveSharedList, 4.5).floor_of(ReceiveList),
+        at_most(PollShared, 3.0).floor_of(PollReceive),
+        at_most(PollTable, 4.8).floor_of(PollReceive),
+        at_most(TagAppend, 2.1).floor_of(Inline64),
+        at_most(TagPoll, 33.0).floor_of(PollReceive),
+    ]
+};
+
+/// Takes blocks, whose values of the row and of its floor `block` returns, until the row takes at
+/// most `most` times the floor, or there were enough. Returns the least values of both; none where
+/// the processor cannot execute the row.
+pub fn least(most: f64, mut block: impl FnMut() -> Option<[f64; 2]>) -> Option<[f64; 2]> {
+    let mut least = [f64::INFINITY; 2];
+    for taken in 1..=MOST {
+        let values = block()?;
+        least = [0, 1].map(|at| least[at].min(values[at]));
+        if taken >= LEAST && least[0] <= most * least[1] {
+            break;
+        }
+    }
+    Some(least)
+}

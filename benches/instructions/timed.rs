@@ -1,0 +1,153 @@
+//! Cycles of a row's calls on one side, by the time stamp counter.
+//!
+//! Caches are warm: calls precede the measured ones, and the rings are read. The model is in manual
+//! mode: it reads no registers or queues while the clock runs, and register pages are ordinary
+//! memory. The time that an HCA and PCIe add to either side is **not** in these numbers, above all
+//! the time that fences wait for real write-combining memory.
+
+use std::ffi::c_void;
+
+use crate::rig::verbs::QpMemory;
+use crate::rows::{How, Row};
+use crate::side::{LIST, MAKERS, Maker, Side, measured, watched};
+
+/// Calls before the clock starts, so that it finds caches and predictors warm, and while it runs.
+const WARM: usize = 32;
+pub const TIMED: usize = 64;
+
+/// The unit of the clock.
+pub const UNIT: &str = if cfg!(target_arch = "x86_64") { "TSC cycles" } else { "nanoseconds" };
+
+/// The clock: cycles of the time stamp counter, or nanoseconds where there is none.
+#[cfg(target_arch = "x86_64")]
+fn now() -> u64 {
+    use core::arch::x86_64::{__rdtscp, _mm_lfence};
+    let mut processor = 0;
+    // SAFETY: reads a counter; RDTSCP waits for earlier instructions, LFENCE holds later ones.
+    unsafe {
+        let now = __rdtscp(&mut processor);
+        _mm_lfence();
+        now
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn now() -> u64 {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// Returns what the clock itself takes.
+fn overhead() -> u64 {
+    let clock = || {
+        let start = now();
+        now() - start
+    };
+    (0..1000).map(|_| clock()).min().unwrap_or(0)
+}
+
+/// A row on one side, and the samples of it.
+pub struct Timed {
+    maker: &'static Maker,
+    row: Row,
+    side: Box<dyn Side>,
+    /// Addresses of the send and receive rings, and lengths in bytes.
+    rings: Vec<(*const u64, usize)>,
+    /// What the clock takes.
+    overhead: u64,
+    /// Cycles per operation.
+    pub samples: Vec<f64>,
+}
+
+impl Timed {
+    /// Of the side in a column that has the row, if one does.
+    pub fn new(column: &str, row: Row) -> Option<Self> {
+        let maker =
+            MAKERS.iter().find(|maker| maker.column == column && maker.rows.contains(&row))?;
+        let (side, rings) = made(maker);
+        Some(Self { maker, row, side, rings, overhead: overhead(), samples: vec![] })
+    }
+
+    pub fn column(&self) -> &'static str {
+        self.maker.column
+    }
+
+    /// Adds one sample, unless the processor lacks what the row needs.
+    pub fn sample(&mut self) {
+        let Self { row, overhead, .. } = *self;
+        let how = row.spec().how;
+        let (warm, timed) = match how {
+            How::Lists(requests) | How::FillLists(requests) | How::TakeLists(requests) => {
+                (LIST / requests, TIMED / requests)
+            }
+            // Each call takes the places of several requests.
+            How::TakeFew => (WARM / 8, TIMED / 8),
+            // One call of the loop fires all that is prepared.
+            How::Fire => (0, TIMED),
+            _ => (WARM, TIMED),
+        };
+        if how.fills() {
+            (self.side, self.rings) = made(self.maker);
+        }
+        let rings = &self.rings;
+        let mut cycles = 0;
+        let has = measured(&mut *self.side, row, warm + timed, |side| {
+            let first = if warm == 0 { 0 } else { side.run(row, warm)? };
+            warmed(rings);
+            let start = now();
+            let done = side.run(row, timed)?;
+            cycles = (now() - start).saturating_sub(overhead);
+            Some(first + done)
+        });
+        if has {
+            self.samples.push(cycles as f64 / (timed * row.per_call()) as f64);
+        }
+    }
+}
+
+fn made(maker: &Maker) -> (Box<dyn Side>, Vec<(*const u64, usize)>) {
+    drop(watched());
+    let side = (maker.make)();
+    let rings = watched().into_iter().flat_map(|(qp, _)| {
+        // SAFETY: a side keeps its queue pair.
+        let dv = unsafe { QpMemory::new(qp) }.dv;
+        let ring = |start: *mut c_void, length: u32| (start.cast_const().cast(), length as usize);
+        [
+            ring(dv.sq.buf, dv.sq.wqe_cnt * dv.sq.stride),
+            ring(dv.rq.buf, dv.rq.wqe_cnt * dv.rq.stride),
+        ]
+    });
+    let rings = rings.collect();
+    (side, rings)
+}
+
+/// Brings the rings back into the processor's cache. A card would have left them there; but the
+/// model runs on this processor, and has work of its own.
+fn warmed(rings: &[(*const u64, usize)]) {
+    for &(start, length) in rings {
+        for line in (0..length / 8).step_by(8) {
+            // SAFETY: in the ring, which lives as long as the side.
+            unsafe { start.add(line).read_volatile() };
+        }
+    }
+}
+
+/// Takes so many samples of each, in turns. Which goes first changes from round to round.
+pub fn alternate(sides: &mut [Timed], rounds: usize) {
+    let count = sides.len();
+    for round in 0..rounds {
+        for turn in 0..count {
+            sides[(round + turn) % count].sample();
+        }
+    }
+}
+
+/// The sample below which that part of the samples lies.
+pub fn quantile(samples: &[f64], of: f64) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    Some(sorted[(last as f64 * of) as usize])
+}
