@@ -123,10 +123,10 @@ impl SendRing {
         let ctrl = ctrl_segment(first, code, flags, operation.immediate());
         let before = self.slack;
         self.slack = self.slack.wrapping_add(blocks - 1);
-        // SAFETY: the blocks are free and contiguous. The HCA does not read them before the
+        let mut units: Units = [MaybeUninit::uninit(); LONGEST as usize];
+        // SAFETY: two to four free, contiguous blocks. The HCA does not read them before the
         // producer index covers them, and nothing else writes them (`from_parts`), nor their shadow
         // entries. `check` passed.
-        let mut units: Units = [MaybeUninit::uninit(); LONGEST as usize];
         unsafe {
             let place = self.shadow.first().add(slot);
             let wqe = self.buffer.add(slot * WQEBB_SIZE);
@@ -149,8 +149,8 @@ impl SendRing {
             return Err(refusal);
         }
         self.cursor.publish(next);
-        // SAFETY: the WQE was just written, and the register takes it. Its memory meets this
-        // function's contract.
+        // SAFETY: the units of the WQE were just kept, and the register takes it. Its memory meets
+        // this function's contract.
         unsafe { self.doorbell.ring_long(next.low16(), &units, blocks) }
         self.run.head = next;
         // `set_clear` would do no more: nothing is clear.
