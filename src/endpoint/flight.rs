@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::{Buffers, MrSlice, Owned};
 use crate::ib::{Counter, Shape};
+use crate::ring::send_ring::Place;
 use crate::ring::source::{DomainId, QueueOwner};
 
 /// Where the memory of requests in flight is taken from when they are retired.
@@ -48,12 +49,17 @@ impl Flight {
     /// Stores the memory of a request whose WQE begins at this counter.
     #[inline(always)]
     pub(super) fn put(&mut self, at: Counter, request: impl Owned) {
-        let slot = self.slot(at);
-        if !matches!(slot, Buffers::None) {
-            return put_over(slot, request.into_buffers());
-        }
-        // Not an assignment, which would call the destructor of nothing.
-        forget(replace(slot, request.into_buffers()));
+        put(self.slot(at), request);
+    }
+
+    /// Stores the memory of a request, see [`put`](Self::put).
+    ///
+    /// # Safety
+    /// `place` is that of a WQE in the ring of this flight.
+    #[inline(always)]
+    pub(super) unsafe fn put_at(&mut self, place: Place, request: impl Owned) {
+        // SAFETY: there is a slot for each of the ring's blocks.
+        put(unsafe { place.among(&mut self.slots) }, request);
     }
 
     /// Drops the memory that leaked batches left in slots. `posted` are the starts of all requests
@@ -118,6 +124,16 @@ impl Outstanding {
         let Some(mut flight) = flight else { return Vec::new() };
         requests.into_iter().map(|(at, id)| (id, flight.take(at))).collect()
     }
+}
+
+/// Stores the memory of a request in its slot.
+#[inline(always)]
+fn put(slot: &mut Buffers, request: impl Owned) {
+    if !matches!(slot, Buffers::None) {
+        return put_over(slot, request.into_buffers());
+    }
+    // Not an assignment, which would call the destructor of nothing.
+    forget(replace(slot, request.into_buffers()));
 }
 
 /// Stores the memory of a request, and drops what a leaked batch left in its slot.

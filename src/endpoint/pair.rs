@@ -7,7 +7,7 @@ use crate::cqe::SendDone;
 use crate::error::{Error, QueueError};
 use crate::ib::{Counter, INTERNAL, Internal, Transport};
 use crate::ring::give_back::Mark;
-use crate::ring::send_ring::SendRing;
+use crate::ring::send_ring::{Place, SendRing};
 use crate::ring::source::handover::Sends;
 use crate::ring::{CqReader, PostError, Prepared, Queues, SendConfig, SendQueue};
 use crate::verbs::{QueuePair, Reset, Rts};
@@ -151,13 +151,14 @@ fn post<T: Transport, O: PostOn<T> + Owned>(
         return Err(Refused::foreign(operation));
     }
     send.ring.doorbell.timing.begin();
-    let head = send.ring.cursor.head();
+    let mut place = Place::default();
     // SAFETY: all memory that the request names is in slices, which the flight owns as soon as the
     // call returns: nothing reads, writes or borrows it. The poll that retires the request returns
     // them, or `after_reset` does. A dropped flight gives them to the queue pair.
-    match unsafe { send.post_short(id, &operation) } {
+    match unsafe { send.post_short(id, &operation, &mut place) } {
         Ok(true) => {
-            flight.put(head, operation);
+            // SAFETY: the place is of the queue's ring, whose flight this is.
+            unsafe { flight.put_at(place, operation) };
             Ok(())
         }
         Ok(false) => post_any(send, flight, id, operation),

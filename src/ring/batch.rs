@@ -3,11 +3,11 @@
 use core::fmt;
 use core::hint::black_box;
 
-use super::slots::{Last, Names};
+use super::slots::{Last, Slots};
 use super::{PostError, SendQueue};
 use crate::ib::{Counter, Rc, Transport};
 use crate::watch::lint::Refusal;
-use crate::wqe::PostOn;
+use crate::wqe::{Limits, PostOn};
 
 /// Requests that are written to the ring and not yet known to the HCA.
 ///
@@ -31,8 +31,8 @@ use crate::wqe::PostOn;
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct Batch<'q, T: Transport = Rc> {
     pub(super) queue: &'q mut SendQueue<T>,
-    /// The queue's own, where the compiler sees that it stays the same.
-    pub(super) names: Names,
+    /// The queue's own memory and limits, where the compiler sees that they stay the same.
+    pub(super) own: (Slots, Limits),
     pub(super) head: Counter,
     pub(super) slack: u32,
     pub(super) clear: Counter,
@@ -40,15 +40,19 @@ pub struct Batch<'q, T: Transport = Rc> {
     count: u32,
 }
 
+// SAFETY: the addresses in `own` are those of the queue that the batch borrows uniquely, and which
+// may be sent.
+unsafe impl<T: Transport> Send for Batch<'_, T> {}
+
 impl<'q, T: Transport> Batch<'q, T> {
     #[inline]
     pub(super) fn new(queue: &'q mut SendQueue<T>) -> Self {
         let ring = &mut queue.ring;
         // A batch that is not rung leaves it open.
         ring.open();
-        let (names, head, slack) = (ring.names, ring.cursor.head(), ring.slack);
+        let (own, head, slack) = ((ring.slots(), ring.limits), ring.cursor.head(), ring.slack);
         let clear = ring.clear;
-        Self { queue, names, head, slack, clear, last: Last::default(), count: 0 }
+        Self { queue, own, head, slack, clear, last: Last::default(), count: 0 }
     }
 
     /// Writes a request after those already in the batch. `id` comes back with its completion.
@@ -84,8 +88,10 @@ impl<'q, T: Transport> Batch<'q, T> {
         self.queue.ring.doorbell.timing.begin();
         if O::USUAL_DS != 0 && self.is_clear() {
             let ring = &mut self.queue.ring;
-            let encoded =
-                ring.encode_block::<T, O>(self.names, self.head, self.slack, id, operation);
+            // SAFETY: these are the ring's own.
+            let encoded = unsafe {
+                ring.encode_block::<T, O>(self.own, self.head, self.slack, id, operation)
+            };
             if let Some((last, _)) = encoded {
                 self.one_more(self.head.plus(1), self.slack, last);
                 return true;

@@ -4,53 +4,58 @@
 //! As for one block, it is open while the head is clear, and the WQE is copied to the register from
 //! where its words are at hand. A WQE that would wrap to the ring's start takes the general path.
 
-use super::send_ring::{SendRing, opaque};
+use super::send_ring::{Place, SendRing, opaque};
 use super::shadow::{Entry, Key};
-use super::slots::{Last, Names, ctrl_segment};
+use super::slots::{Last, Slots, ctrl_segment};
 use super::{Batch, SendQueue};
 use crate::ib::{Counter, Transport};
 use crate::watch::lint::Refusal;
 use crate::watch::timing::Phase;
-use crate::wqe::{Linear, Operation, PostOn, Segment, Segments};
+use crate::wqe::{Limits, Linear, Operation, PostOn, Segment, Segments};
 use mlx5_sys::wqe::WQEBB_SIZE;
 
 /// Blocks of such a WQE.
 const BLOCKS: u32 = 2;
 
-/// A WQE that was written: the head and the slack after it, and its ctrl segment.
+/// A WQE that was written: its place, the head and the slack after it, and its ctrl segment.
 struct Encoded {
+    place: Place,
     next: Counter,
     slack: u32,
     ctrl: Segment,
 }
 
 impl SendRing {
-    /// Writes a usual WQE of two blocks at `head`. If the operation is not usual, the blocks are
-    /// not contiguous, or they are not before `clear`, writes nothing and returns `None`.
+    /// Writes a usual WQE of two blocks at `head`. `slots` and `limits` are the queue's own. If the
+    /// operation is not usual, the blocks are not contiguous, or they are not before `clear`, writes
+    /// nothing and returns `None`.
+    ///
+    /// # Safety
+    /// `slots` is [`slots`](Self::slots) of this ring, and `limits` its limits.
     #[inline(always)]
-    fn encode_pair<T: Transport, O: PostOn<T>>(
+    unsafe fn encode_pair<T: Transport, O: PostOn<T>>(
         &mut self,
-        names: Names,
+        (slots, limits): (Slots, Limits),
         head: Counter,
         clear: Counter,
         slack: u32,
         id: u64,
         operation: &O,
     ) -> Option<Encoded> {
-        if O::PAIR_DS == 0 || !operation.is_usual(&self.limits) {
+        if O::PAIR_DS == 0 || !operation.is_usual(&limits) {
             return None;
         }
         // Hides from the compiler how both were computed, or it would compute them twice.
-        let slot = opaque(self.cursor.shape().slot(head));
+        let slot = opaque(slots.shape.slot(head));
         let next = Counter::new(opaque(head.plus(BLOCKS).value() as usize) as u32);
         // Each block before `clear` also stands for a CQ slot.
-        if !clear.reaches(next) || slot == self.cursor.shape().last() {
+        if !clear.reaches(next) || slot == slots.shape.last() {
             return None;
         }
         let flags = self.flags(operation);
         self.doorbell.timing.stamp(Phase::Reserve);
         let code = operation.code();
-        let first = names.ctrl(head, code, O::PAIR_DS);
+        let first = slots.names.ctrl(head, code, O::PAIR_DS);
         let ctrl = ctrl_segment(first, code, flags, operation.immediate());
         // As for one block.
         const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
@@ -59,7 +64,7 @@ impl SendRing {
         // would pass. A usual WQE is no longer. The HCA does not read them before the producer index
         // covers them, and nothing else writes them (`from_parts`).
         unsafe {
-            let wqe = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
+            let wqe = slots.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Linear::new(wqe.as_ptr());
             writer.put(ctrl);
             operation.put_usual(&mut writer);
@@ -67,12 +72,12 @@ impl SendRing {
         let slack = slack.wrapping_add(BLOCKS - 1);
         // SAFETY: the shadow has an entry for every slot, so it has two for these slots.
         unsafe {
-            let place = self.shadow.first().byte_add(offset);
+            let place = slots.shadow.byte_add(offset);
             place.write(Entry { id, key: Key::other(code.opcode, O::PAIR_DS, slack) });
             Entry::write_inside(place.add(1), code.opcode, slack);
         }
         self.doorbell.timing.stamp(Phase::Encode);
-        Some(Encoded { next, slack, ctrl })
+        Some(Encoded { place: Place(offset), next, slack, ctrl })
     }
 
     /// Posts a single WQE at the cursor's head by BlueFlame.
@@ -88,7 +93,7 @@ impl SendRing {
         encoded: Encoded,
         operation: &O,
     ) -> Result<(), Refusal> {
-        let Encoded { next, slack, ctrl } = encoded;
+        let Encoded { next, slack, ctrl, .. } = encoded;
         self.inspect(next)?;
         self.cursor.publish(next);
         self.slack = slack;
@@ -102,7 +107,7 @@ impl SendRing {
 
 impl<T: Transport> SendQueue<T> {
     /// Posts a request if its WQE has two blocks and a known size, goes by BlueFlame word by word,
-    /// and the head is clear. Returns whether it did.
+    /// and the head is clear. Returns whether it did, and stores where.
     ///
     /// # Safety
     /// Until the request is retired, the memory that it names stays registered and nothing else
@@ -112,6 +117,7 @@ impl<T: Transport> SendQueue<T> {
         &mut self,
         id: u64,
         operation: &O,
+        place: &mut Place,
     ) -> Result<bool, Refusal> {
         // First, though it is asked for again, as for one block.
         if !operation.is_usual(&self.ring.limits) {
@@ -119,8 +125,11 @@ impl<T: Transport> SendQueue<T> {
         }
         let ring = &mut self.ring;
         let (head, clear, slack) = (ring.cursor.head(), ring.clear_single, ring.slack);
-        let encoded = ring.encode_pair::<T, O>(ring.names, head, clear, slack, id, operation);
+        let own = (ring.slots(), ring.limits);
+        // SAFETY: these are the ring's own.
+        let encoded = unsafe { ring.encode_pair::<T, O>(own, head, clear, slack, id, operation) };
         let Some(encoded) = encoded else { return Ok(false) };
+        *place = encoded.place;
         // SAFETY: the WQE was just encoded, before `clear_single`. The caller guarantees its memory
         // by this function's contract.
         unsafe { ring.commit_pair(encoded, operation)? };
@@ -133,9 +142,10 @@ impl<T: Transport> Batch<'_, T> {
     /// whether it did.
     #[inline(always)]
     pub(super) fn append_pair<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
-        let (names, head, clear, slack) = (self.names, self.head, self.clear, self.slack);
+        let (own, head, clear, slack) = (self.own, self.head, self.clear, self.slack);
         let ring = &mut self.queue.ring;
-        let encoded = ring.encode_pair::<T, O>(names, head, clear, slack, id, operation);
+        // SAFETY: these are the ring's own.
+        let encoded = unsafe { ring.encode_pair::<T, O>(own, head, clear, slack, id, operation) };
         let Some(Encoded { next, slack, ctrl, .. }) = encoded else { return false };
         self.one_more(next, slack, Last { doorbell: ctrl[0] });
         true

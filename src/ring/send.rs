@@ -20,7 +20,7 @@ use super::known::Name;
 use super::observed::observed;
 use super::prepared::Ready;
 use super::retire::SendSide;
-use super::send_ring::SendRing;
+use super::send_ring::{Place, SendRing};
 use super::shadow::Shadow;
 use super::slots::{self, Names, UNITS};
 use super::source::{
@@ -241,7 +241,7 @@ impl<T: Transport> SendQueue<T> {
         }
         // SAFETY: this function's contract covers the memory of the request.
         unsafe {
-            if self.post_short(id, &operation)? {
+            if self.post_short(id, &operation, &mut Place::default())? {
                 return Ok(());
             }
             // Moved, so that only this path needs the operation in memory.
@@ -504,7 +504,7 @@ impl<T: Transport> SendQueue<T> {
         }
         // SAFETY: passed on.
         unsafe {
-            if self.post_short(id, operation)? {
+            if self.post_short(id, operation, &mut Place::default())? {
                 return Ok(());
             }
             self.post_rest(id, operation)
@@ -512,7 +512,7 @@ impl<T: Transport> SendQueue<T> {
     }
 
     /// Posts a request if its WQE fits one block (or two, if its size is known) and the head is
-    /// clear. Returns whether it did.
+    /// clear. Returns whether it did, and stores where.
     ///
     /// # Safety
     /// Until the request is retired, the memory that it names stays registered and nothing else
@@ -522,10 +522,11 @@ impl<T: Transport> SendQueue<T> {
         &mut self,
         id: u64,
         operation: &O,
+        place: &mut Place,
     ) -> Result<bool, Refusal> {
         if O::PAIR_DS != 0 {
             // SAFETY: passed on.
-            return unsafe { self.post_pair(id, operation) };
+            return unsafe { self.post_pair(id, operation, place) };
         }
         // `post_words` and `post_plain` ask this again. Asking first lets the compiler evaluate
         // once what is the same for every post.
@@ -533,47 +534,66 @@ impl<T: Transport> SendQueue<T> {
             return Ok(false);
         }
         // SAFETY: passed on.
-        unsafe { Ok(self.post_words(id, operation)? || self.post_plain(id, operation)?) }
+        unsafe {
+            Ok(self.post_words(id, operation, place)? || self.post_plain(id, operation, place)?)
+        }
     }
 
     /// Posts a request if its WQE fits one block, goes by BlueFlame word by word, and the head is
-    /// clear. Returns whether it did.
+    /// clear. Returns whether it did, and stores where.
     ///
     /// # Safety
     /// Until the request is retired, the memory that it names stays registered and nothing else
     /// uses it.
     #[inline(always)]
-    unsafe fn post_words<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<bool, Refusal> {
+    unsafe fn post_words<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+        place: &mut Place,
+    ) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
         let (head, slack) = (ring.cursor.head(), ring.slack);
         if head == ring.clear_single {
             return Ok(false);
         }
         let encoded = match O::USUAL_DS {
-            0 => ring.encode_short::<T, O>(ring.names, head, slack, id, operation),
-            _ => ring.encode_block::<T, O>(ring.names, head, slack, id, operation),
+            0 => ring.encode_short::<T, O>(head, slack, id, operation),
+            // SAFETY: these are the ring's own.
+            _ => unsafe {
+                ring.encode_block::<T, O>((ring.slots(), ring.limits), head, slack, id, operation)
+            },
         };
         let Some((_, image)) = encoded else { return Ok(false) };
+        *place = image.place;
         // SAFETY: passed on.
         unsafe { ring.commit_block(head.plus(1), image)? };
         Ok(true)
     }
 
     /// Posts a usual request to a register that takes no WQEs word by word, if the head is clear.
-    /// Returns whether it did.
+    /// Returns whether it did, and stores where.
     ///
     /// # Safety
     /// Until the request is retired, the memory that it names stays registered and nothing else
     /// uses it.
     #[inline(always)]
-    unsafe fn post_plain<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<bool, Refusal> {
+    unsafe fn post_plain<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+        place: &mut Place,
+    ) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
         let head = ring.cursor.head();
         if O::USUAL_DS == 0 || head == ring.clear {
             return Ok(false);
         }
-        let encoded = ring.encode_block::<T, O>(ring.names, head, ring.slack, id, operation);
-        let Some((last, _)) = encoded else { return Ok(false) };
+        let (own, slack) = ((ring.slots(), ring.limits), ring.slack);
+        // SAFETY: these are the ring's own.
+        let encoded = unsafe { ring.encode_block::<T, O>(own, head, slack, id, operation) };
+        let Some((last, image)) = encoded else { return Ok(false) };
+        *place = image.place;
         // SAFETY: passed on.
         unsafe { ring.commit_plain(head.plus(1), last)? };
         Ok(true)
@@ -599,7 +619,7 @@ impl<T: Transport> SendQueue<T> {
         }
         ring.refill();
         // SAFETY: passed on.
-        if unsafe { O::PAIR_DS != 0 || !self.post_words(id, operation)? } {
+        if unsafe { O::PAIR_DS != 0 || !self.post_words(id, operation, &mut Place::default())? } {
             let mut batch = self.batch();
             batch.append_ref(id, operation)?;
             // SAFETY: passed on.
