@@ -194,9 +194,9 @@ rows! {
     PollReceive: "poll, one receive", How::Take, [at_most(46.0)];
     PollWide: "poll, one success in a CQE of 128 bytes", How::Take, [at_most(31.0)];
     PollFolded: "poll, one success in a compressed block", How::Take,
-        [at_most(59.0).and(1.0 / 3.0, EXTENDED)];
+        [at_most(55.0).and(1.0 / 3.0, EXTENDED)];
     PollFoldedReceive: "poll, one receive in a compressed block", How::Take,
-        [at_most(78.0)];
+        [at_most(73.0)];
     PollInside: "poll, one receive of 8 bytes in the CQE", How::Take, [at_most(110.0)];
     PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(47.0)];
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];

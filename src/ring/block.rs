@@ -45,7 +45,40 @@ const HASH: u8 = 1;
 const CHECKSUM: u8 = 2;
 const STRIDE: u8 = 3;
 
-/// Writes `count` CQEs to `out`. Unless `fresh`, `out` already holds the title.
+/// Writes `count` CQEs to `out`, the first of which is the block's `number`th. `slots` returns the
+/// address of each slot of mini CQEs, by the number of CQEs before it. Unless `FRESH`, `out` already
+/// holds the title.
+///
+/// # Safety
+/// - `out` has space for `count` CQEs.
+/// - The slots have `count` mini CQEs.
+#[inline(always)]
+unsafe fn fill<const WHAT: u8, const FRESH: bool>(
+    out: NonNull<Words>,
+    title: &Words,
+    number: u32,
+    slots: impl Fn(u32) -> NonNull<u8>,
+    count: u32,
+) {
+    const SLOT: u32 = MINI_CQES_PER_SLOT as u32;
+    let whole = if FRESH { Some(Whole::new(title)) } else { None };
+    let first = u16::from_be((title[END].to_le() >> 32) as u16).wrapping_add(number as u16);
+    for start in (0..count).step_by(MINI_CQES_PER_SLOT) {
+        let (minis, counter) = (slots(start), first.wrapping_add(start as u16));
+        // SAFETY: `start` is less than `count`, the number of CQEs that `out` and the slots have.
+        unsafe {
+            let out = out.add(start as usize);
+            match count - start {
+                // The most frequent case, in a loop whose length the compiler knows.
+                SLOT.. => fill_slot::<WHAT>(out, whole, counter, minis, MINI_CQES_PER_SLOT),
+                rest => fill_slot::<WHAT>(out, whole, counter, minis, rest as usize),
+            }
+        }
+    }
+}
+
+/// Writes `count` CQEs to `out`, of one slot of mini CQEs. Without `whole`, `out` already holds the
+/// title. `counter` is the WQE index of the first one, if mini CQEs have none.
 ///
 /// Fields are copied one by one, in their own sizes, which takes the fewest instructions. The poll
 /// loads some of them together, but long after, except for the first CQE.
@@ -54,22 +87,19 @@ const STRIDE: u8 = 3;
 /// - `out` has space for `count` CQEs.
 /// - `minis` has `count` mini CQEs.
 #[inline(always)]
-unsafe fn fill<const WHAT: u8>(
+unsafe fn fill_slot<const WHAT: u8>(
     out: NonNull<Words>,
-    title: &Words,
-    number: u32,
+    whole: Option<Whole>,
+    counter: u16,
     minis: NonNull<u8>,
     count: usize,
-    fresh: bool,
 ) {
-    let whole = Whole::new(title);
-    let counter = u16::from_be((title[END].to_le() >> 32) as u16).wrapping_add(number as u16);
     for at in 0..count {
         // SAFETY: `at` is less than `count`. By the caller's contract, `out` and `minis` have so
         // many. Each field is aligned to its size.
         unsafe {
             let (cqe, mini) = (out.add(at), minis.add(at * size_of::<MiniCqe>()));
-            if fresh {
+            if let Some(whole) = whole {
                 whole.write(cqe);
             }
             let cqe = cqe.cast::<u8>();
@@ -240,7 +270,7 @@ impl Block {
         let minis = NonNull::from(&slot).cast();
         // SAFETY: `count` is at most the mini CQEs of a slot, and the memory has space for more.
         // The title is the CQE before the first.
-        unsafe { self.expand(0, 1, minis, count as usize, true) };
+        unsafe { self.expand(1, |_| minis, count, true) };
         (self.base, self.loaded) = (index, count);
     }
 
@@ -315,13 +345,13 @@ impl Block {
         let wanted = (self.count - done).min(AHEAD as u32);
         // The memory holds the title, left by the first CQEs of the block.
         let fresh = done == 0;
-        for start in (0..wanted).step_by(MINI_CQES_PER_SLOT) {
+        let slots = |start: u32| {
             let slot = shape.slot(self.first.plus((done + start).max(1)));
-            let here = (wanted - start).min(MINI_CQES_PER_SLOT as u32) as usize;
-            // SAFETY: `start` and eight are at most `AHEAD`, since `wanted` is. The slot is one of
-            // the open block, which software owns.
-            unsafe { self.expand(start, done + start, first.add(slot << shift), here, fresh) };
-        }
+            // SAFETY: a slot of the ring.
+            unsafe { first.add(slot << shift) }
+        };
+        // SAFETY: `wanted` is at most `AHEAD`. The slots are of the open block, which software owns.
+        unsafe { self.expand(done, slots, wanted, fresh) };
         // Up to the ring's end, then from its start.
         let slot = shape.slot(index);
         let before_end = (wanted as usize).min(shape.entries() as usize - slot);
@@ -333,44 +363,39 @@ impl Block {
         (self.base, self.loaded) = (index, wanted);
     }
 
-    /// Expands up to eight CQEs, to the place `start` on, of a slot of mini CQEs. The first of them
-    /// is the block's `number`th.
+    /// Expands `count` CQEs, the first of which is the block's `number`th. `slots` returns the
+    /// address of each slot of mini CQEs, by the number of CQEs before it.
     ///
     /// # Safety
-    /// `start` and eight are at most [`AHEAD`]; `minis` are 64 bytes that software owns.
+    /// `count` is at most [`AHEAD`]. The slots have so many mini CQEs, and software owns them.
+    #[inline(always)]
     unsafe fn expand(
         &self,
-        start: u32,
         number: u32,
-        minis: NonNull<u8>,
-        count: usize,
+        slots: impl Fn(u32) -> NonNull<u8>,
+        count: u32,
         fresh: bool,
     ) {
-        let opcode = self.title[END].to_le() >> (56 + OPCODE_SHIFT);
-        // SAFETY: `start` and `count`, which is at most eight, fit `AHEAD`, the length of `out`.
-        // `minis` has `count` mini CQEs.
+        let (out, title) = (self.out, &self.title);
+        let opcode = title[END].to_le() >> (56 + OPCODE_SHIFT);
+        let what = match self.format {
+            _ if opcode == u64::from(opcode::REQ) => REQUESTER,
+            CqeCompression::Hash => HASH,
+            CqeCompression::Checksum => CHECKSUM,
+            CqeCompression::ChecksumStride => STRIDE,
+        };
+        // SAFETY: `count` is at most `AHEAD`, the length of `out`, and the slots have as many mini
+        // CQEs.
         unsafe {
-            let out = self.out.add(start as usize);
-            let title = &self.title;
-            let whole = count == MINI_CQES_PER_SLOT;
-            match (whole, fresh, opcode == u64::from(opcode::REQ), self.format) {
-                // The most frequent case, in loops whose length the compiler knows.
-                (true, true, true, _) => {
-                    fill::<REQUESTER>(out, title, number, minis, MINI_CQES_PER_SLOT, true);
-                }
-                (true, true, false, CqeCompression::Hash) => {
-                    fill::<HASH>(out, title, number, minis, MINI_CQES_PER_SLOT, true);
-                }
-                (_, _, true, _) => fill::<REQUESTER>(out, title, number, minis, count, fresh),
-                (_, _, _, CqeCompression::Hash) => {
-                    fill::<HASH>(out, title, number, minis, count, fresh);
-                }
-                (_, _, _, CqeCompression::Checksum) => {
-                    fill::<CHECKSUM>(out, title, number, minis, count, fresh);
-                }
-                (_, _, _, CqeCompression::ChecksumStride) => {
-                    fill::<STRIDE>(out, title, number, minis, count, fresh);
-                }
+            match (what, fresh) {
+                (REQUESTER, true) => fill::<REQUESTER, true>(out, title, number, slots, count),
+                (REQUESTER, false) => fill::<REQUESTER, false>(out, title, number, slots, count),
+                (HASH, true) => fill::<HASH, true>(out, title, number, slots, count),
+                (HASH, false) => fill::<HASH, false>(out, title, number, slots, count),
+                (CHECKSUM, true) => fill::<CHECKSUM, true>(out, title, number, slots, count),
+                (CHECKSUM, false) => fill::<CHECKSUM, false>(out, title, number, slots, count),
+                (_, true) => fill::<STRIDE, true>(out, title, number, slots, count),
+                (_, false) => fill::<STRIDE, false>(out, title, number, slots, count),
             }
         }
     }
