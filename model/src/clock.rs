@@ -10,6 +10,19 @@ pub trait TimeSource: Debug + Send + Sync {
     fn now(&self) -> u64;
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Readings of the machine's clock by this thread, for devices and the engine.
+    pub(crate) static READINGS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Returns the nanoseconds of the machine's clock since an instant.
+pub(crate) fn since(start: Instant) -> u64 {
+    #[cfg(test)]
+    READINGS.set(READINGS.get() + 1);
+    start.elapsed().as_nanos() as u64
+}
+
 /// The source of the device's time.
 #[derive(Clone, Debug)]
 pub enum Clock {
@@ -30,7 +43,7 @@ impl Clock {
     /// Returns the nanoseconds since the device was created.
     pub fn now(&self) -> u64 {
         match self {
-            Self::Real(start) => start.elapsed().as_nanos() as u64,
+            Self::Real(start) => since(*start),
             Self::Manual(now) => *now,
             Self::Source(source) => source.now(),
         }

@@ -90,6 +90,11 @@ impl Reaction {
         self.rates.entry(destination).or_insert_with(|| Rate::full(now)).reduce(now);
     }
 
+    /// Returns whether the rate towards any destination may be limited.
+    pub fn is_limiting(&self) -> bool {
+        !self.rates.is_empty()
+    }
+
     /// Returns the rate towards a destination, in bytes per second, if it is limited.
     pub fn rate(&mut self, destination: &Destination, now: u64) -> Option<u64> {
         let rate = self.rates.get_mut(destination)?;

@@ -465,16 +465,15 @@ impl Inside<'_> {
         if !engine.is_virtual && (self.has_left || self.device().work.is_unfinished()) {
             budget.leave_work();
         }
-        let now = engine.times.now();
-        let deadline = self.next_deadline(now).unwrap_or(u64::MAX);
+        let deadline = self.next_deadline().unwrap_or(u64::MAX);
         if engine.is_virtual {
             self.visit(|inside| inside.close(deadline));
         } else {
             self.close(deadline);
         }
         let card = &self.seat.card;
-        let agent =
-            engine.agent.get().and_then(|agent| agent.wait()).map_or(u64::MAX, |wait| now + wait);
+        let agent = engine.agent.get().and_then(|agent| agent.wait());
+        let agent = agent.map_or(u64::MAX, |wait| engine.times.now() + wait);
         if let Some(tapping) = &card.tapping {
             tapping.tap.flush();
         }
@@ -491,15 +490,15 @@ impl Inside<'_> {
 
     /// Returns the engine's time of the device's next timer on the machine's clock; in virtual time,
     /// that of all devices.
-    fn next_deadline(&mut self, now: u64) -> Option<u64> {
+    fn next_deadline(&mut self) -> Option<u64> {
         if self.engine.is_virtual {
             return self.next_jump();
         }
-        let card = &self.seat.card;
-        match card.clock {
-            Clock::Real(_) | Clock::Source(_) => {
-                Some(now + card.deadline()?.saturating_sub(card.clock.now()))
-            }
+        let (card, times) = (&self.seat.card, &self.engine.times);
+        let deadline = card.deadline()?;
+        match &card.clock {
+            Clock::Real(start) => Some(times.at(*start + Duration::from_nanos(deadline))),
+            Clock::Source(source) => Some(times.now() + deadline.saturating_sub(source.now())),
             Clock::Manual(_) => None,
         }
     }

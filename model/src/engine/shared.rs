@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::inbox::Note;
 use super::{Engine, INTAKE, INTAKE_IN_NAP};
+use crate::clock;
 use crate::fabric::Devices;
 use crate::fabric::local::{self, Network, RESERVED};
 use crate::fabric::udp::Udp;
@@ -123,8 +124,14 @@ impl Times {
         }
     }
 
+    /// Returns the engine's time at an instant; 0 before the engine's start.
+    pub(super) fn at(&self, instant: Instant) -> u64 {
+        instant.saturating_duration_since(self.epoch).as_nanos() as u64
+    }
+
+    /// Returns the engine's time.
     pub(super) fn now(&self) -> u64 {
-        self.epoch.elapsed().as_nanos() as u64
+        clock::since(self.epoch)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of engines that exchange packets through sockets, in one process and across two.
 
 mod delivery;
+mod sending;
 mod threads;
 
 use std::io::{BufRead, BufReader, Write};

@@ -106,6 +106,10 @@ impl Congestion {
     /// Returns the time at which the next request packet may leave, if not now. A queue pair of
     /// datagrams obeys the rate towards the destination that has told it of congestion last.
     pub fn wait(&mut self, card: &mut Card, own: &Parameters) -> Option<u64> {
+        if !card.reaction.is_limiting() {
+            self.rate = None;
+            return None;
+        }
         let now = card.clock.now();
         let destination = match own.service {
             Service::Ud => self.told_by?,
