@@ -214,8 +214,9 @@ fn hot(sections: &HashMap<String, Section>) -> Result<Vec<String>, String> {
         println!("    store fences in its text: {}", disassembly.store_fences(function));
         for (callee, times) in section.called_by(function) {
             println!("    in {many} calls, {times} of {callee}");
-            // What fires all that is prepared asks once more than there is.
-            let ends = if row.spec().how == How::Fire { bursts as u64 } else { 0 };
+            // What fires all that is prepared asks once more than there is, and once when it is asked
+            // whether it has the row.
+            let ends = if row.spec().how == How::Fire { 2 * bursts as u64 } else { 0 };
             let rarely = ends + RARELY * (many * row.per_call()).div_ceil(100) as u64;
             if PARTS.iter().any(|part| is_called(callee, part)) {
                 offences.extend(disassembly.offences(callee));

@@ -222,6 +222,10 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         // SAFETY: `prepare` wrote the WQE at the head, which begins with these bytes and has so many
         // blocks. It names no memory.
         unsafe { ring.commit(head.plus(Self::BLOCKS), slack, &last, true)? };
+        // Those behind one that went on at the ring's start.
+        if ring.doorbell.fires() {
+            self.make_ready();
+        }
         Ok(())
     }
 

@@ -55,11 +55,12 @@ const EXPOSED: &[&str] = &[
     "ring::tests::receive::poll_reports_a_receive_out_of_order_with_both_indices",
 ];
 
-/// Tests that take too long: one compares whole rings for dozens of payload lengths, the other tries
+/// Tests that take too long: two compare whole rings for dozens of payload lengths, the other tries
 /// all sizes of three queues.
 const LONG: &[&str] = &[
     "ring::cq_slots::tests::the_first_queue_of_a_pair_leaves_room_for_the_second",
     "ring::tests::prepared::a_prepared_payload_of_any_length",
+    "ring::tests::prepared::fields_of_a_prepared_payload_are_as_if_they_had_been_posted",
 ];
 
 /// Tests in which a thread reads ring and record while others write them, as a device does. To Rust,
