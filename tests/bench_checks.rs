@@ -234,7 +234,7 @@ fn a_row_that_takes_more_cycles_than_its_bound_fails_also_beside_other_programs(
     // Blocks of a row and of its floor. Other programs slow either down, in most blocks.
     let judged = |blocks: &[[f64; 2]]| {
         let mut blocks = blocks.iter().cycle().copied();
-        let [row, floor] = bounds::least(1.4, || blocks.next()).unwrap();
+        let [row, floor] = bounds::least(1.4, bounds::NONE, || blocks.next()).unwrap();
         row <= 1.4 * floor
     };
     assert!(judged(&[[13.0, 10.0]]));
