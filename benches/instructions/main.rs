@@ -25,6 +25,7 @@ mod callgrind;
 mod cycles;
 mod disassembly;
 mod limits;
+mod recorder;
 #[path = "../report/mod.rs"]
 mod report;
 #[path = "../../tests/rig/mod.rs"]
@@ -345,6 +346,7 @@ fn chosen(arguments: &[&str]) -> Option<Result<bool, Box<dyn Error>>> {
         ["--record", folder] => run(Sides::All, Some(folder.into())),
         ["--bounds"] => bounded::run(None),
         ["--bounds", "--record", folder] => bounded::run(Some(folder.into())),
+        ["--recorder", folder] => recorder::run(Path::new(folder)),
         ["--cycles"] => cycles::run(cycles::Choice::default()),
         ["--cycles", "--quick"] => {
             cycles::run(cycles::Choice { rounds: 20, ..cycles::Choice::default() })
@@ -369,7 +371,7 @@ fn main() -> ExitCode {
         None => {
             eprintln!(
                 "usage: cargo bench --bench instructions -- [--limits | --record FOLDER | \
-                 --bounds [--record FOLDER] | --cycles [--quick | --check | --record FOLDER]]"
+                 --bounds [--record FOLDER] | --recorder FOLDER | --cycles [--quick | --check | --record FOLDER]]"
             );
             ExitCode::from(2)
         }

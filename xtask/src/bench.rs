@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: the benchmarks, or some of them.
 
 use std::ffi::OsStr;
+use std::process::Command;
 
 use crate::Result;
 use crate::build;
@@ -86,6 +87,11 @@ pub fn run(choice: Choice) -> Result {
                 calls(&[kind.as_ref(), record[0], record[1]])?;
             }
             bench(&["--bench", "stores"], &record)?;
+            record::output("shared", &mut package(&["--bench", "shared"], &[]))?;
+            record::output("phases", &mut package(&PHASES, &[]))?;
+            // Beside the counts that were just recorded.
+            let feature = ["--features", "mlx5/flight-recorder"];
+            calls_of(&feature, &["--recorder".as_ref(), folder.as_ref()])?;
             record::page()
         }
     }
@@ -110,18 +116,27 @@ pub fn check_limits() -> Result {
 
 /// The program of posts and polls: it counts their instructions, and measures their cycles.
 fn calls(arguments: &[&OsStr]) -> Result {
+    calls_of(&[], arguments)
+}
+
+/// The same of a build that cargo's arguments choose.
+fn calls_of(chosen: &[&str], arguments: &[&OsStr]) -> Result {
     let mut command = build::cargo("bench");
     // Without the driver's package, and so without what its tests need.
-    command.args(["--profile", "limits", "--package", "mlx5-instructions", "--"]);
-    build::run("cargo bench", command.args(arguments))
+    command.args(["--profile", "limits", "--package", "mlx5-instructions"]);
+    build::run("cargo bench", command.args(chosen).arg("--").args(arguments))
 }
 
 /// `cargo bench` of the driver's package, of what cargo's own arguments choose.
 fn bench(chosen: &[&str], arguments: &[&OsStr]) -> Result {
+    build::run("cargo bench", &mut package(chosen, arguments))
+}
+
+fn package(chosen: &[&str], arguments: &[&OsStr]) -> Command {
     let mut command = build::cargo("bench");
     command.args(["--package", "mlx5"]);
     command.args(chosen).arg("--").args(arguments);
-    build::run("cargo bench", &mut command)
+    command
 }
 
 /// Runs the checks that need the feature `timing`: it compiles without a warning, its tests pass,

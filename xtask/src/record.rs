@@ -1,6 +1,7 @@
 //! Copies the tables of `docs/benchmarks` into the page that discusses them.
 
 use std::fs;
+use std::process::{Command, Stdio};
 
 use crate::Result;
 use crate::build;
@@ -17,6 +18,23 @@ pub fn page() -> Result {
     let old = fs::read_to_string(&file).map_err(|error| format!("cannot read {PAGE}: {error}"))?;
     let new = with_tables(&old, table)?;
     fs::write(&file, new).map_err(|error| format!("cannot write {PAGE}: {error}"))
+}
+
+/// Runs a benchmark, and keeps what it prints as `docs/benchmarks/NAME.md`.
+///
+/// # Errors
+/// It cannot be run, or fails.
+pub fn output(name: &str, command: &mut Command) -> Result {
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("cannot run {name}: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    print!("{text}");
+    if !output.status.success() {
+        return Err(format!("{name} failed ({})", output.status));
+    }
+    let file = build::root().join(format!("docs/benchmarks/{name}.md"));
+    fs::write(&file, format!("```text\n{}\n```\n", text.trim()))
+        .map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
 fn table(name: &str) -> Result<String> {
