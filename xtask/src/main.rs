@@ -105,7 +105,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
   model-speed [--rounds N] OLD.so NEW.so
-                         WRITEs between two processes on the model, by ib_write_bw: one build of
+                         messages between two processes on the model, by perftest: one build of
                          the library against another, in turn; medians and ratios
   guest [--link infiniband|roce] [--kernel 6.1|6.12] [--guests 1|2] [--limit SECONDS]
         [--accel tcg|kvm] [--refresh] SCENARIO | --shell | --list

@@ -1,4 +1,4 @@
-//! `cargo xtask model-speed`: the model's WRITEs between two processes, one build against another.
+//! `cargo xtask model-speed`: messages between two processes on the model, one build against another.
 
 use std::fs;
 use std::path::Path;
@@ -12,6 +12,8 @@ const USAGE: &str = "usage: cargo xtask model-speed [--rounds N] OLD.so NEW.so";
 
 /// Bytes and number of WRITEs.
 const SIZES: [(u32, u32); 3] = [(8, 20_000), (65_536, 4_000), (1 << 20, 500)];
+/// Bytes and number of round trips.
+const ROUNDS: (u32, u32) = (64, 5_000);
 /// First TCP port for the exchange of addresses; each run has its own.
 const PORT: u16 = 19_100;
 /// Longest wait for a server.
@@ -31,29 +33,55 @@ pub fn command(arguments: &[String]) -> Result {
         }
     }
     let mut port = PORT;
-    println!(
-        "| bytes | doorbell by | old, WRITE/s | new, WRITE/s | ratio |\n|---|---|---|---|---|"
-    );
-    for (bytes, count) in SIZES {
-        for way in ["BlueFlame", "register"] {
-            let mut rates = [Vec::new(), Vec::new()];
-            for _ in 0..rounds {
-                for (library, rates) in [old, new].into_iter().zip(&mut rates) {
-                    port += 1;
-                    rates.push(run(library, bytes, count, way, port)?);
-                }
+    let mut compare = |run: &dyn Fn(&str, u16) -> Result<f64>| -> Result<[f64; 2]> {
+        let mut results = [Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            for (library, results) in [old, new].into_iter().zip(&mut results) {
+                port += 1;
+                results.push(run(library, port)?);
             }
-            let [old, new] = rates.map(median);
-            println!("| {bytes} | {way} | {old:.0} | {new:.0} | {:.2} |", new / old);
+        }
+        Ok(results.map(median))
+    };
+    println!(
+        "| half a round of {} bytes | old, µs | new, µs | ratio |\n|---|---|---|---|",
+        ROUNDS.0
+    );
+    for (what, program) in [("SEND", "ib_send_lat"), ("WRITE", "ib_write_lat")] {
+        // Behind bytes and rounds: the shortest time, the longest, and the typical one.
+        let [old, new] = compare(&|library, port| {
+            let figures = run(program, library, ROUNDS, "BlueFlame", port)?;
+            figures.get(4).copied().ok_or_else(|| format!("{program} printed no time"))
+        })?;
+        println!("| {what} | {old:.1} | {new:.1} | {:.2} |", new / old);
+    }
+    println!(
+        "\n| bytes | doorbell by | old, WRITE/s | new, WRITE/s | ratio |\n|---|---|---|---|---|"
+    );
+    for size in SIZES {
+        for way in ["BlueFlame", "register"] {
+            // The last column is in millions per second.
+            let [old, new] = compare(&|library, port| {
+                let figures = run("ib_write_bw", library, size, way, port)?;
+                figures.last().map(|rate| rate * 1e6).ok_or_else(|| "no rate".to_owned())
+            })?;
+            println!("| {} | {way} | {old:.0} | {new:.0} | {:.2} |", size.0, new / old);
         }
     }
     Ok(())
 }
 
-/// Runs `ib_write_bw` between two processes, and returns the WRITEs per second.
-fn run(library: &str, bytes: u32, count: u32, way: &str, port: u16) -> Result<f64> {
+/// Runs a program of perftest between two processes, with a size and a number of messages. Returns the
+/// figures of its line.
+fn run(
+    program: &str,
+    library: &str,
+    (bytes, count): (u32, u32),
+    way: &str,
+    port: u16,
+) -> Result<Vec<f64>> {
     let side = |peer: &[&str]| {
-        let mut command = Command::new("ib_write_bw");
+        let mut command = Command::new(program);
         command.args(["-F", "-s", &bytes.to_string(), "-n", &count.to_string()]);
         command.args(["-p", &port.to_string()]).args(peer);
         command.env("LD_PRELOAD", library).env("MLX5_MODEL", "always");
@@ -61,7 +89,7 @@ fn run(library: &str, bytes: u32, count: u32, way: &str, port: u16) -> Result<f6
             command.env("MLX5_SHUT_UP_BF", "1");
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        command.spawn().map_err(|error| format!("ib_write_bw (package perftest): {error}"))
+        command.spawn().map_err(|error| format!("{program} (package perftest): {error}"))
     };
     let mut server = side(&[])?;
     let output = wait_for(port, &mut server)
@@ -72,10 +100,12 @@ fn run(library: &str, bytes: u32, count: u32, way: &str, port: u16) -> Result<f6
     }
     server.wait().map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output?.stdout).into_owned();
-    // The last column of the line after the heading is in millions per second.
     let mut lines = text.lines().skip_while(|line| !line.trim_start().starts_with("#bytes"));
-    let rate = lines.nth(1).and_then(|line| line.split_whitespace().last()?.parse::<f64>().ok());
-    rate.map(|rate| rate * 1e6).ok_or_else(|| format!("ib_write_bw printed no rate:\n{text}"))
+    let figures = lines.nth(1).map(|line| line.split_whitespace().map(str::parse).collect());
+    match figures {
+        Some(Ok(figures)) => Ok(figures),
+        _ => Err(format!("{program} printed no figures:\n{text}")),
+    }
 }
 
 /// Waits until a server listens at a TCP port.
