@@ -46,7 +46,7 @@ impl ExplainedCode {
             meaning: explanation.meaning.to_owned(),
             knowledge: Knowledge::Named,
             source: None,
-            causes: explanation.causes.iter().map(LikelyCause::plain).collect(),
+            causes: LikelyCause::all(explanation.causes),
             check: None,
         }
     }
@@ -131,7 +131,7 @@ impl ExplainedCode {
         let name = format!("QP error ({vendor:#x} {kind:#x} {hardware:#x})");
         match super::vendor::queue(numbers) {
             Some(entry) => {
-                let cause = LikelyCause { cause: entry.what, cure: entry.cure, source: None };
+                let cause = LikelyCause::told(entry.what, entry.cure);
                 ExplainedCode {
                     knowledge: Knowledge::Met,
                     source: Some(entry.source),
@@ -169,7 +169,7 @@ impl ExplainedCode {
         match u32::try_from(syndrome).ok().and_then(super::command::syndrome) {
             Some(entry) => {
                 let command = command_name(entry.opcode);
-                let cause = LikelyCause { cause: entry.what, cure: entry.cure, source: None };
+                let cause = LikelyCause::told(entry.what, entry.cure);
                 ExplainedCode {
                     knowledge: entry.knowledge,
                     source: Some(entry.source),
@@ -245,12 +245,11 @@ impl ExplainedCode {
 
     /// Explains a health report whose first word is that of a BlueField without a memory range.
     pub(crate) fn health_range() -> ExplainedCode {
-        let cause = LikelyCause {
-            cause: "a BlueField in NIC mode, whose Arm side did not give the firmware its memory range (ICMC)",
-            cure: "update BlueField's boot software (BFB) to one that knows NIC mode, or leave NIC mode \
+        let cause = LikelyCause::told(
+            "a BlueField in NIC mode, whose Arm side did not give the firmware its memory range (ICMC)",
+            "update BlueField's boot software (BFB) to one that knows NIC mode, or leave NIC mode \
                    (INTERNAL_CPU_OFFLOAD_ENGINE of mlxconfig), then power cycle",
-            source: None,
-        };
+        );
         let meaning = "NVIDIA's page on troubleshooting of BlueField has this word for NIC mode. On another card it \
                        means something else.";
         let code = format!("assert_var[0] {:#x}", super::health::NO_RANGE);
@@ -277,7 +276,7 @@ impl ExplainedCode {
     /// Explains a message of Linux's driver by its family.
     #[must_use]
     pub fn message(family: &Family) -> ExplainedCode {
-        let cause = LikelyCause { cause: family.cause, cure: family.check, source: None };
+        let cause = LikelyCause::told(family.cause, family.check);
         let is_told = !family.cause.is_empty();
         ExplainedCode {
             code: family.title.to_owned(),

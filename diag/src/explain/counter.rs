@@ -253,9 +253,28 @@ counters! { MORE:
     }
 }
 
+/// Names of `perfquery` for counters of a port.
+const PERFQUERY: &[(&str, &str)] = &[
+    ("SymbolErrorCounter", "symbol_error"),
+    ("LinkErrorRecoveryCounter", "link_error_recovery"),
+    ("LinkDownedCounter", "link_downed"),
+    ("PortRcvErrors", "port_rcv_errors"),
+    ("PortRcvRemotePhysicalErrors", "port_rcv_remote_physical_errors"),
+    ("PortRcvSwitchRelayErrors", "port_rcv_switch_relay_errors"),
+    ("PortXmitDiscards", "port_xmit_discards"),
+    ("PortXmitConstraintErrors", "port_xmit_constraint_errors"),
+    ("PortRcvConstraintErrors", "port_rcv_constraint_errors"),
+    ("LocalLinkIntegrityErrors", "local_link_integrity_errors"),
+    ("ExcessiveBufferOverrunErrors", "excessive_buffer_overrun_errors"),
+    ("VL15Dropped", "VL15_dropped"),
+    ("PortXmitWait", "port_xmit_wait"),
+];
+
 /// Returns the counter of this name. A number within the name, as of a priority, does not count.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Counter> {
+    let of_query = PERFQUERY.iter().find(|(query, _)| *query == name);
+    let name = of_query.map_or(name, |(_, name)| name);
     all().find(|counter| is_named(counter.name, name))
 }
 

@@ -1,6 +1,7 @@
 //! Text that people paste beside logs: counters, states of links, packets, and forms of libraries.
 
 use mlx5_diag::decode::{self, DecodedRecord, Options, RecordKind};
+use mlx5_diag::explain::causes::Grounds;
 
 fn decoded(text: &str) -> Vec<DecodedRecord> {
     decode::text(text, Options::default())
@@ -80,6 +81,12 @@ fn counters_of_every_tool_are_read() {
         (vnic.value("device"), vnic.value("cq_overrun")),
         (Some("pci/0000:08:00.0"), Some("2"))
     );
+    let queue = only("link mlx5_0/1 cntn 4 rx_write_requests 0 out_of_sequence 3 LQPN: <178>");
+    assert_eq!(queue.value("out_of_sequence"), Some("3"));
+    let query = only(
+        "# Port counters: Lid 1 port 1\nSymbolErrorCounter:..............7\nLinkDownedCounter:...............0\n",
+    );
+    assert_eq!(query.value("SymbolErrorCounter"), Some("7"));
     let port = only("symbol_error:12\nlink_downed:0\n");
     assert!(meaning(&port, "symbol_error").contains("lane"));
     for other in [
@@ -236,6 +243,32 @@ fn calls_in_the_forms_of_libraries_are_read() {
     }
     let again = only("VMA ERROR: create_ibv_flow() failed (errno=17 - File exists)");
     assert!(again.findings[0].causes[0].cause.contains("same match"), "{again:#?}");
+}
+
+#[test]
+fn causes_without_grounds_are_told_from_others() {
+    let grounds = |text| {
+        let records = decoded(text);
+        let finding = &records.last().expect("a record").findings[0];
+        finding.causes[0].grounds
+    };
+    let line = "ibv_modify_qp failed: Invalid argument";
+    assert_eq!(grounds(line), Grounds::None);
+    assert_eq!(grounds("Completion with error: err 125 prov_errno 12"), Grounds::None);
+    assert_eq!(
+        grounds("mlx5_core 0000:03:00.0: eth2: port error\nstatus IBV_WC_RETRY_EXC_ERR wr_id 3"),
+        Grounds::Text
+    );
+    assert_eq!(
+        grounds("VMA ERROR: create_ibv_flow() failed (errno=17 - File exists)"),
+        Grounds::Code
+    );
+    assert_eq!(
+        grounds(
+            "mlx5_core 0000:03:00.0: cq_err_event_notifier:5:(pid 9): CQ error on CQN 0x4, syndrome 0x1"
+        ),
+        Grounds::Code
+    );
 }
 
 #[test]

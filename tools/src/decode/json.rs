@@ -58,6 +58,7 @@ struct CauseAndCure {
     cure: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'static str>,
+    grounds: &'static str,
 }
 
 impl<'a> From<&'a DecodedRecord> for Record<'a> {
@@ -93,6 +94,7 @@ impl<'a> From<&'a ExplainedCode> for Code<'a> {
             cause: cause.cause,
             cure: cause.cure,
             source: cause.source,
+            grounds: cause.grounds.name(),
         };
         Code {
             code: &code.code,

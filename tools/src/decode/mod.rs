@@ -318,7 +318,9 @@ impl Arguments {
             all.extend(input.rest()?);
         }
         let records = decode::bytes(&all, kind, self.options());
-        let report = Report::new(records.map_err(|error| Error::Told(error.to_string()))?);
+        let mut records = records.map_err(|error| Error::Told(error.to_string()))?;
+        records.iter_mut().flat_map(|record| &mut record.findings).for_each(of_model);
+        let report = Report::new(records);
         output.report("decode", &report)?;
         Ok(if report.records.is_empty() { Outcome::Bad } else { Outcome::Good })
     }

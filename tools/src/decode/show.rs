@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use mlx5::diag::decode::{DecodedRecord, RecordField};
+use mlx5::diag::explain::causes::Grounds;
 use mlx5::diag::explain::{ExplainedCode, Knowledge};
 
 use crate::output;
@@ -135,9 +136,16 @@ pub(super) fn code(f: &mut impl fmt::Write, code: &ExplainedCode) -> fmt::Result
     if let Some(check) = code.check {
         wrapped(f, "     First check: ", check)?;
     }
+    let mut supported = None;
     for (at, cause) in code.causes.iter().enumerate() {
-        if at == 0 {
-            writeln!(f, "     Likely causes, the likeliest first:")?;
+        let is_supported = cause.grounds != Grounds::None;
+        if supported.replace(is_supported) != Some(is_supported) {
+            let heading = match (is_supported, at) {
+                (true, _) => "Likely causes, the likeliest first:",
+                (false, 0) => "To check, as nothing here tells which cause it is:",
+                (false, _) => "Others, which nothing here supports:",
+            };
+            wrapped(f, "     ", heading)?;
         }
         wrapped(f, &format!("     {}. ", at + 1), cause.cause)?;
         wrapped(f, "        cure: ", cause.cure)?;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use mlx5::diag::decode::{DecodedRecord, RecordKind};
+use mlx5::diag::explain::causes::Grounds;
 use serde::Serialize;
 
 use super::show;
@@ -38,7 +39,9 @@ struct Group {
     of_other_qps: usize,
     first: Place,
     last: Place,
+    /// The likeliest cause, if something supports it.
     cause: Option<&'static str>,
+    /// Its cure, or else the first thing to check.
     cure: Option<&'static str>,
 }
 
@@ -101,7 +104,9 @@ impl Summary {
                     of_other_qps: 0,
                     first: place.clone(),
                     last: place.clone(),
-                    cause: cause.map(|cause| cause.cause),
+                    cause: cause
+                        .filter(|cause| cause.grounds != Grounds::None)
+                        .map(|cause| cause.cause),
                     cure: cause.map(|cause| cause.cure),
                 });
                 self.places.insert(key, self.groups.len() - 1);
@@ -162,9 +167,13 @@ impl fmt::Display for Summary {
                 };
                 show::wrapped(&mut text, "   QP ", &format!("{}{more}", group.qps.join(", ")))?;
             }
-            if let (Some(cause), Some(cure)) = (group.cause, group.cure) {
-                show::wrapped(&mut text, "   likely: ", cause)?;
-                show::wrapped(&mut text, "   cure: ", cure)?;
+            match (group.cause, group.cure) {
+                (Some(cause), Some(cure)) => {
+                    show::wrapped(&mut text, "   likely: ", cause)?;
+                    show::wrapped(&mut text, "   cure: ", cure)?;
+                }
+                (None, Some(cure)) => show::wrapped(&mut text, "   check: ", cure)?,
+                (_, None) => {}
             }
         }
         if self.others > 0 {

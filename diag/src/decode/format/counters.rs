@@ -1,5 +1,5 @@
-//! Listings of counters: `hw_counters` of sysfs, `ethtool -S`, `rdma statistic`, `devlink health
-//! diagnose … reporter vnic`.
+//! Listings of counters: `hw_counters` of sysfs, `ethtool -S`, `rdma statistic`, `perfquery`, `devlink
+//! health diagnose … reporter vnic`.
 //!
 //! Lines are "PATH:VALUE" (grep), "NAME: VALUE", "NAME VALUE", and "link mlx5_0/1 NAME VALUE NAME
 //! VALUE …". A text with two listings of one port is read as their difference.
@@ -16,7 +16,7 @@ use super::{Format, Reading};
 /// The format of these listings.
 pub(super) const FORMAT: Format = Format {
     name: "counters",
-    reads: "counters of /sys/class/infiniband/*/ports/*/hw_counters, ethtool -S, rdma statistic and devlink's reporter vnic; two listings as their difference",
+    reads: "counters of /sys/class/infiniband/*/ports/*/hw_counters, ethtool -S, rdma statistic, perfquery and devlink's reporter vnic; two listings as their difference",
     read,
 };
 
@@ -25,6 +25,9 @@ const LONGEST: usize = 8192;
 
 /// Other lines that may stand inside a listing, and between two.
 const APART: usize = 6;
+
+/// A file of `hw_counters` that is no counter.
+const SETTING: &str = "lifespan";
 
 /// Lines before a listing that may name its interface or device.
 const HEADER: usize = 4;
@@ -59,7 +62,10 @@ impl Series {
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let first = pairs(lines.get(at))?;
-    if !first.1.iter().any(|(name, _)| counter::find(name).is_some()) {
+    // A setting alone is no listing.
+    let is_known = |name: &str| name != SETTING && counter::find(name).is_some();
+    if !first.1.iter().any(|(name, _)| is_known(name) || (*name == SETTING && !first.0.is_empty()))
+    {
         return None;
     }
     let mut all: Vec<Series> = Vec::new();
@@ -93,7 +99,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
 
 /// Returns device and port, or an empty text, and the counters of a line; `None` if it has none.
 fn pairs(line: &str) -> Option<(String, Vec<(&str, u64)>)> {
-    if line.len() > LONGEST || !line.ends_with(|last: char| last.is_ascii_digit()) {
+    if line.len() > LONGEST {
         return None;
     }
     let text = line.trim();
@@ -101,9 +107,14 @@ fn pairs(line: &str) -> Option<(String, Vec<(&str, u64)>)> {
         let (place, rest) = rest.split_once(' ')?;
         return Some((place.to_owned(), row(rest)?));
     }
-    let (before, value) = text.rsplit_once([':', ' ', '\t', '='])?;
+    if !text.ends_with(|last: char| last.is_ascii_digit()) {
+        return None;
+    }
+    // perfquery fills the line with dots.
+    let marks = [':', ' ', '\t', '=', '.'];
+    let (before, value) = text.rsplit_once(marks)?;
     let value = value.parse().ok()?;
-    let before = before.trim_end_matches([':', ' ', '\t', '=']);
+    let before = before.trim_end_matches(marks);
     let (folder, name) = before.rsplit_once('/').unwrap_or(("", before));
     if folder.is_empty() && before.contains(' ') {
         return Some((String::new(), row(text)?));
@@ -117,10 +128,9 @@ fn row(text: &str) -> Option<Vec<(&str, u64)>> {
     let mut found = Vec::new();
     while let Some(name) = words.next() {
         let name = name.trim_end_matches(':');
-        let value = words.next()?.parse().ok()?;
-        if !is_name(name) || found.len() == LONGEST {
-            return None;
-        }
+        // Counters of single queue pairs have their numbers behind them.
+        let value = words.next().and_then(|value| value.parse().ok());
+        let Some(value) = value.filter(|_| is_name(name) && found.len() < LONGEST) else { break };
         found.push((name, value));
     }
     (!found.is_empty()).then_some(found)
@@ -157,7 +167,7 @@ fn record(series: &Series) -> DecodedRecord {
     for (name, first, last, count) in &series.counters {
         let Some(known) = counter::find(name) else { continue };
         let told = if twice { *count > 1 && last != first } else { *last != 0 };
-        if !told || shown.len() == SHOWN || name == "lifespan" {
+        if !told || shown.len() == SHOWN || name == SETTING {
             continue;
         }
         let value = match last.checked_sub(*first) {

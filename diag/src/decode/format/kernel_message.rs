@@ -228,7 +228,7 @@ fn told(error: CallError) -> Option<LikelyCause> {
         ),
         _ => return None,
     };
-    Some(LikelyCause { cause, cure, source: None })
+    Some(LikelyCause::told(cause, cure))
 }
 
 #[cfg(test)]

@@ -21,6 +21,9 @@ pub(super) const FORMAT: Format = Format {
 /// Longest line that is searched.
 const LONGEST: usize = 2048;
 
+/// Lines below "OpCode: Negative Acknowledge" in which its error stands.
+const BELOW: usize = 2;
+
 /// A refusal, with the status that the requester gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Refusal {
@@ -53,9 +56,14 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         not_ready(line, syndrome)
     } else if negative || syndrome.is_some_and(|number| number >> 5 == 3) && is_packet(&lower) {
         let code = syndrome.filter(|number| number >> 5 == 3).map(|number| number & 0x1f);
-        let by_words = || NAKS.iter().find(|nak| lower.contains(nak.words));
-        let refusal =
-            code.and_then(|code| NAKS.iter().find(|nak| nak.code == code)).or_else(by_words)?;
+        let by_code = code.and_then(|code| NAKS.iter().find(|nak| nak.code == code));
+        let named = |text: &str| NAKS.iter().find(|nak| text.contains(nak.words));
+        // Wireshark's details have the error in one of the next lines.
+        let below = || {
+            let mut next = at + 1..=at + BELOW;
+            next.find_map(|line| named(&lines.get(line).to_ascii_lowercase()))
+        };
+        let refusal = by_code.or_else(|| named(&lower)).or_else(below)?;
         refused(line, refusal, syndrome)
     } else {
         return None;

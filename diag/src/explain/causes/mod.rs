@@ -147,6 +147,30 @@ pub struct Evidence {
     pub source: &'static str,
 }
 
+/// What supports a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Grounds {
+    /// Nothing: it is one of several, and has to be checked.
+    None,
+    /// The code, or the message itself: it has no other known cause.
+    Code,
+    /// A line of the text.
+    Text,
+}
+
+impl Grounds {
+    /// Returns its name for programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Grounds::None => "none",
+            Grounds::Code => "code",
+            Grounds::Text => "text",
+        }
+    }
+}
+
 /// A cause of a record, with the thread that is most like it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -157,11 +181,22 @@ pub struct LikelyCause {
     pub cure: &'static str,
     /// A public thread with this cause.
     pub source: Option<&'static str>,
+    /// What supports it.
+    pub grounds: Grounds,
 }
 
 impl LikelyCause {
-    /// Returns a cause without a thread.
-    pub(super) const fn plain(cause: &Cause) -> LikelyCause {
-        LikelyCause { cause: cause.cause, cure: cause.cure, source: None }
+    /// Returns a cause that the code or the message itself tells.
+    pub(crate) const fn told(cause: &'static str, cure: &'static str) -> LikelyCause {
+        LikelyCause { cause, cure, source: None, grounds: Grounds::Code }
+    }
+
+    /// Returns the causes of an explanation. One alone is told by the code; of several none is.
+    pub(super) fn all(causes: &[Cause]) -> Vec<LikelyCause> {
+        let grounds = if causes.len() == 1 { Grounds::Code } else { Grounds::None };
+        causes
+            .iter()
+            .map(|cause| LikelyCause { grounds, ..Self::told(cause.cause, cause.cure) })
+            .collect()
     }
 }

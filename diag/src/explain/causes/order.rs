@@ -1,6 +1,13 @@
 //! The order of causes.
 
-use super::{Cause, Evidence, Facts, LikelyCause, Operations, evidence, parameter};
+use super::super::{Knowledge, vendor};
+use super::{
+    Cause, Evidence, Facts, Grounds, LikelyCause, Operations, Symptom, evidence, parameter,
+};
+
+/// Fewest points of signs that are a cause's grounds. Fewer come from words about the kind of fabric or
+/// host, which fit other causes as well.
+const STRONG: u32 = 8;
 
 /// Points of a thread of the same program, vendor syndrome and operation.
 const PROGRAM: u32 = 5;
@@ -37,7 +44,12 @@ pub fn rank(facts: &Facts) -> Vec<LikelyCause> {
             (base + points, likely)
         })
         .collect();
-    ranked.sort_by_key(|(points, _)| std::cmp::Reverse(*points));
+    if let [(_, only)] = &mut ranked[..] {
+        only.grounds = only.grounds.max(Grounds::Code);
+    }
+    ranked.sort_by_key(|(points, cause)| {
+        std::cmp::Reverse((cause.grounds != Grounds::None, *points))
+    });
     ranked.into_iter().map(|(_, cause)| cause).collect()
 }
 
@@ -58,13 +70,28 @@ fn weigh(facts: &Facts, cause: &Cause) -> (u32, LikelyCause) {
     // Another program's parameters do not help.
     let same = best.filter(|row| row.program.is_some() && row.program == facts.program);
     let cures = [same.map(|row| row.cure), parameter.map(|entry| entry.cure)];
+    let signs = facts.signs.points(cause);
+    let same_code = |row: &Evidence| row.vendor.is_some() && row.vendor == facts.vendor;
+    let of_code = has_told_code(facts) && alike.iter().any(|(_, row)| same_code(row));
     let likely = LikelyCause {
+        grounds: match signs {
+            STRONG.. => Grounds::Text,
+            _ if of_code => Grounds::Code,
+            _ => Grounds::None,
+        },
         cure: cures.into_iter().flatten().next().unwrap_or(cause.cure),
         source: best.map(|row| row.source),
-        ..LikelyCause::plain(cause)
+        ..LikelyCause::told(cause.cause, cause.cure)
     };
     let more = parameter.map_or(0, |entry| entry.points);
-    (points + more + facts.signs.points(cause), likely)
+    (points + more + signs, likely)
+}
+
+/// Returns whether the vendor has said what the vendor syndrome means. One that was only met has other
+/// causes as well.
+fn has_told_code(facts: &Facts) -> bool {
+    let (Symptom::Status(status), Some(code)) = (facts.symptom, facts.vendor) else { return false };
+    vendor::explain(status, code).is_some_and(|entry| entry.knowledge <= Knowledge::Told)
 }
 
 /// Returns how much a thread is like the facts; 0 if it has another symptom or vendor syndrome.
@@ -97,12 +124,34 @@ fn likeness(facts: &Facts, row: &Evidence) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::super::reason;
-    use super::super::{Fabric, Program, Signs, Symptom};
+    use super::super::{Fabric, Program, Signs};
     use super::*;
     use crate::explain::Status;
 
     fn facts(status: Status) -> Facts {
         Facts::of(Symptom::Status(status))
+    }
+
+    #[test]
+    fn a_cause_has_grounds_by_a_line_or_a_code_only() {
+        let ungrounded = rank(&facts(Status::RetriesExceeded));
+        assert!(ungrounded.iter().all(|cause| cause.grounds == Grounds::None), "{ungrounded:#?}");
+        // A program has causes of its own, but its name is no evidence.
+        let program = Facts { program: Some(Program::Nccl), ..facts(Status::RetriesExceeded) };
+        assert_eq!(rank(&program)[0].grounds, Grounds::None);
+        let link = Facts { signs: Signs::LINK, ..facts(Status::RetriesExceeded) };
+        let ranked = rank(&link);
+        assert_eq!((ranked[0].cause, ranked[0].grounds), (reason::BAD_LINK.cause, Grounds::Text));
+        // RoCE alone fits every cause of RoCE.
+        let roce = Facts { signs: Signs::ETHERNET, ..facts(Status::RetriesExceeded) };
+        assert!(rank(&roce).iter().all(|cause| cause.grounds == Grounds::None));
+        // A syndrome that the vendor has explained is grounds, and one that was only met is none.
+        let of = |status, vendor| rank(&Facts { vendor: Some(vendor), ..facts(status) })[0].grounds;
+        assert_eq!(of(Status::LocalLength, 0x68), Grounds::Code);
+        assert_eq!(of(Status::RemoteInvalidRequest, 0x8a), Grounds::None);
+        let last = ranked.iter().position(|cause| cause.grounds == Grounds::None);
+        let last = last.expect("causes without grounds");
+        assert!(ranked[last..].iter().all(|cause| cause.grounds == Grounds::None), "{ranked:#?}");
     }
 
     #[test]
