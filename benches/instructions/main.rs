@@ -65,6 +65,8 @@ const PARTS: &[&str] = &[
     "::ring_copied",
     "::retire_later",
     "::take_other",
+    "::deliver",
+    "::poll_any",
 ];
 
 /// Says to the program that it is the counted one.
