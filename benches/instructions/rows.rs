@@ -142,19 +142,19 @@ use column::{EXTENDED, FLOOR};
 
 rows! {
     Inline: "8-byte inline WRITE, signaled, BlueFlame", How::Post,
-        [at_most(60.0).and(1.5, FLOOR), at_most_raw(1.3)];
+        [at_most(54.0).and(1.5, FLOOR), at_most_raw(1.2)];
     Pointer: "64-byte pointer WRITE, signaled, BlueFlame", How::Post,
-        [at_most(55.0).and(1.5, FLOOR)];
-    List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(32.0)];
+        [at_most(49.0).and(1.5, FLOOR)];
+    List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(27.7)];
     Inline12: "12-byte inline WRITE", How::Post, [];
     Inline16: "16-byte inline WRITE", How::Post, [at_most(56.0).goal()];
     Inline24: "24-byte inline WRITE", How::Post, [];
-    Inline28: "28-byte inline WRITE", How::Post, [at_most(60.0).goal()];
+    Inline28: "28-byte inline WRITE", How::Post, [at_most(60.0)];
     Inline32: "32-byte inline WRITE, two blocks", How::Post, [];
     Inline44: "44-byte inline WRITE, two blocks", How::Post, [];
     Inline64: "64-byte inline WRITE, two blocks", How::Post, [at_most(75.0).goal()];
     Inline96: "96-byte inline WRITE, three blocks", How::Post, [];
-    RunTime: "8-byte inline WRITE of run-time length", How::Post, [at_most(86.0)];
+    RunTime: "8-byte inline WRITE of run-time length", How::Post, [at_most(97.0)];
     RunTime16: "16-byte inline WRITE of run-time length", How::Post, [];
     RunTime28: "28-byte inline WRITE of run-time length", How::Post, [];
     DoorbellInline: "8-byte inline WRITE, doorbell", How::Post, [at_most(60.0)];
@@ -175,17 +175,17 @@ rows! {
     ListLast: "list of 32 such, the last by BlueFlame, per WR", How::Lists(LIST), [at_most(32.0)];
     UcPointer: "64-byte pointer SEND on UC", How::Post, [at_most(52.0)];
     UdPointer: "64-byte pointer SEND on UD, two blocks", How::Post, [at_most(70.0)];
-    UdInline: "8-byte inline SEND on UD, two blocks", How::Post, [at_most(72.0)];
+    UdInline: "8-byte inline SEND on UD, two blocks", How::Post, [at_most(71.0)];
     UdInline24: "24-byte inline SEND on UD, two blocks", How::Post, [];
-    UdList: "list of 32 by pointer on UD, per WR", How::Lists(LIST), [at_most(43.0)];
+    UdList: "list of 32 by pointer on UD, per WR", How::Lists(LIST), [at_most(39.5)];
     DcSend: "64-byte pointer SEND on DC, two blocks", How::Post,
         [at_most(74.0).and(1.0 / 3.0, EXTENDED)];
     DcWrite: "64-byte pointer WRITE on DC, two blocks", How::Post,
         [at_most(79.0).and(1.0 / 3.0, EXTENDED)];
     Masked: "masked fetch and add, 8 bytes, BlueFlame", How::Post, [at_most(53.0)];
     KeyList: "key over four pieces, UMR of three blocks", How::Post,
-        [at_most(183.0).and(1.0 / 3.0, EXTENDED)];
-    Bind: "memory window bound, UMR of three blocks", How::Post, [];
+        [at_most(146.0).and(1.0 / 3.0, EXTENDED)];
+    Bind: "memory window bound, UMR of three blocks", How::Post, [at_most(150.0)];
     Poll: "poll, one success", How::Poll, [at_most(30.3)];
     Empty: "poll, empty", How::Idle, [at_most(10.0)];
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Buffers, MrSlice, Owned};
 use crate::ib::{Counter, Shape};
-use crate::ring::send_ring::Place;
+use crate::ring::own::Place;
 use crate::ring::source::{DomainId, QueueOwner};
 
 /// Where the memory of requests in flight is taken from when they are retired.

@@ -3,11 +3,12 @@
 use core::fmt;
 use core::hint::black_box;
 
-use super::slots::{Last, Slots};
+use super::own::Held;
+use super::slots::Last;
 use super::{PostError, SendQueue};
 use crate::ib::{Counter, Rc, Transport};
 use crate::watch::lint::Refusal;
-use crate::wqe::{Limits, PostOn};
+use crate::wqe::PostOn;
 
 /// Requests that are written to the ring and not yet known to the HCA.
 ///
@@ -31,8 +32,8 @@ use crate::wqe::{Limits, PostOn};
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct Batch<'q, T: Transport = Rc> {
     pub(super) queue: &'q mut SendQueue<T>,
-    /// The queue's own memory and limits, where the compiler sees that they stay the same.
-    pub(super) own: (Slots, Limits),
+    /// The queue's memory and limits.
+    pub(super) own: Held,
     pub(super) head: Counter,
     pub(super) slack: u32,
     pub(super) clear: Counter,
@@ -50,7 +51,7 @@ impl<'q, T: Transport> Batch<'q, T> {
         let ring = &mut queue.ring;
         // A batch that is not rung leaves it open.
         ring.open();
-        let (own, head, slack) = ((ring.slots(), ring.limits), ring.cursor.head(), ring.slack);
+        let (own, head, slack) = (Held::of(ring), ring.cursor.head(), ring.slack);
         let clear = ring.clear;
         Self { queue, own, head, slack, clear, last: Last::default(), count: 0 }
     }

@@ -44,7 +44,7 @@ const UPPER: u32 = 0xff00_0000;
 
 /// The consumer side of a CQ.
 ///
-/// The usual poll touches only the first fields. It compares the CQE's last byte with two values
+/// The usual poll touches only the first fields. It compares the CQE's last byte with values
 /// that are computed ahead. [`seek`](Self::seek) computes everything that depends on the place in
 /// the ring or the lap, once per lap.
 ///

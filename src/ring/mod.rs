@@ -33,6 +33,7 @@ mod keep;
 mod keys;
 mod known;
 mod observed;
+pub(crate) mod own;
 mod pair;
 mod peek;
 mod prepared;

@@ -4,14 +4,15 @@
 //! As for one block, it is open while the head is clear, and the WQE is copied to the register from
 //! where its words are at hand. A WQE that would wrap to the ring's start takes the general path.
 
-use super::send_ring::{Place, SendRing, opaque};
+use super::own::{Held, Place};
+use super::send_ring::{SendRing, opaque};
 use super::shadow::{Entry, Key};
-use super::slots::{Last, Slots, ctrl_segment};
+use super::slots::{Last, ctrl_segment};
 use super::{Batch, SendQueue};
 use crate::ib::{Counter, Transport};
 use crate::watch::lint::Refusal;
 use crate::watch::timing::Phase;
-use crate::wqe::{Limits, Linear, Operation, PostOn, Segment, Segments};
+use crate::wqe::{Linear, Operation, PostOn, Segment, Segments};
 use mlx5_sys::wqe::WQEBB_SIZE;
 
 /// Blocks of such a WQE.
@@ -26,16 +27,15 @@ struct Encoded {
 }
 
 impl SendRing {
-    /// Writes a usual WQE of two blocks at `head`. `slots` and `limits` are the queue's own. If the
-    /// operation is not usual, the blocks are not contiguous, or they are not before `clear`, writes
-    /// nothing and returns `None`.
+    /// Writes a usual WQE of two blocks at `head`. If the operation is not usual, the blocks are
+    /// not contiguous, or they are not before `clear`, writes nothing and returns `None`.
     ///
     /// # Safety
-    /// `slots` is [`slots`](Self::slots) of this ring, and `limits` its limits.
+    /// The first argument is this ring's.
     #[inline(always)]
     unsafe fn encode_pair<T: Transport, O: PostOn<T>>(
         &mut self,
-        (slots, limits): (Slots, Limits),
+        Held(slots, limits): Held,
         head: Counter,
         clear: Counter,
         slack: u32,
@@ -125,7 +125,8 @@ impl<T: Transport> SendQueue<T> {
         }
         let ring = &mut self.ring;
         let (head, clear, slack) = (ring.cursor.head(), ring.clear_single, ring.slack);
-        let own = (ring.slots(), ring.limits);
+        // At hand: fewer words are kept until the register than for one block.
+        let own = Held::of(ring);
         // SAFETY: these are the ring's own.
         let encoded = unsafe { ring.encode_pair::<T, O>(own, head, clear, slack, id, operation) };
         let Some(encoded) = encoded else { return Ok(false) };

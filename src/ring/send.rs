@@ -18,9 +18,10 @@ use super::keep::{QueueKeep, RegisterClaim};
 use super::keys::Run;
 use super::known::Name;
 use super::observed::observed;
+use super::own::{InRing, Place};
 use super::prepared::Ready;
 use super::retire::SendSide;
-use super::send_ring::{Place, SendRing};
+use super::send_ring::SendRing;
 use super::shadow::Shadow;
 use super::slots::{self, Names, UNITS};
 use super::source::{
@@ -560,9 +561,7 @@ impl<T: Transport> SendQueue<T> {
         let encoded = match O::USUAL_DS {
             0 => ring.encode_short::<T, O>(head, slack, id, operation),
             // SAFETY: these are the ring's own.
-            _ => unsafe {
-                ring.encode_block::<T, O>((ring.slots(), ring.limits), head, slack, id, operation)
-            },
+            _ => unsafe { ring.encode_block::<T, O>(InRing, head, slack, id, operation) },
         };
         let Some((_, image)) = encoded else { return Ok(false) };
         *place = image.place;
@@ -589,9 +588,8 @@ impl<T: Transport> SendQueue<T> {
         if O::USUAL_DS == 0 || head == ring.clear {
             return Ok(false);
         }
-        let (own, slack) = ((ring.slots(), ring.limits), ring.slack);
         // SAFETY: these are the ring's own.
-        let encoded = unsafe { ring.encode_block::<T, O>(own, head, slack, id, operation) };
+        let encoded = unsafe { ring.encode_block::<T, O>(InRing, head, ring.slack, id, operation) };
         let Some((last, image)) = encoded else { return Ok(false) };
         *place = image.place;
         // SAFETY: passed on.

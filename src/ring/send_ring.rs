@@ -14,6 +14,7 @@ use super::cq_slots::Reservation;
 use super::cursor::Cursor;
 use super::keys::Run;
 use super::known::Membership;
+use super::own::{InRing, Own, Place};
 use super::prepared::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
 use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
@@ -336,26 +337,26 @@ impl SendRing {
         head.since(self.cursor.tail()).wrapping_sub(slack.wrapping_sub(self.slack_retired))
     }
 
-    /// Writes a usual WQE at `head`, which is before `clear`. `slots` and `limits` are the queue's own.
-    /// If the operation is not usual, writes nothing and returns `None`.
+    /// Writes a usual WQE at `head`, which is before `clear`. If the operation is not usual, writes
+    /// nothing and returns `None`.
     ///
     /// # Safety
-    /// `slots` is [`slots`](Self::slots) of this ring, and `limits` its limits.
+    /// `own` is this ring's.
     #[inline(always)]
     pub(super) unsafe fn encode_block<T: Transport, O: PostOn<T>>(
         &mut self,
-        (slots, limits): (Slots, Limits),
+        own: impl Own,
         head: Counter,
         slack: u32,
         id: u64,
         operation: &O,
     ) -> Option<(Last, BlockImage)> {
-        if O::USUAL_DS == 0 || !operation.is_usual(&limits) {
+        if O::USUAL_DS == 0 || !operation.is_usual(&own.limits(self)) {
             return None;
         }
         // SAFETY: a usual WQE is no longer than a block. `check` would pass: a queue without
-        // entries has no clear head. `slots` are the ring's own.
-        Some(unsafe { self.encode_one::<O, false>(slots, head, slack, id, operation, O::USUAL_DS) })
+        // entries has no clear head. `own` is the ring's.
+        Some(unsafe { self.encode_one::<O, false>(own, head, slack, id, operation, O::USUAL_DS) })
     }
 
     /// Writes a WQE whose size is known only at run time, at `head`, which is before `clear`. The
@@ -377,7 +378,7 @@ impl SendRing {
             return None;
         }
         // SAFETY: `check` passed, and 2 to 4 units are no longer than a block.
-        Some(unsafe { self.encode_one::<O, true>(self.slots(), head, slack, id, operation, ds) })
+        Some(unsafe { self.encode_one::<O, true>(InRing, head, slack, id, operation, ds) })
     }
 
     /// Writes a WQE of `ds` units at `head`, which is before `clear`.
@@ -385,11 +386,11 @@ impl SendRing {
     /// # Safety
     /// - The WQE is no longer than a block, and passed its check.
     /// - The operation is usual, or `SHORT` is true.
-    /// - `slots` is [`slots`](Self::slots) of this ring.
+    /// - `own` is this ring's.
     #[inline(always)]
     unsafe fn encode_one<O: Operation, const SHORT: bool>(
         &mut self,
-        slots: Slots,
+        own: impl Own,
         head: Counter,
         slack: u32,
         id: u64,
@@ -400,9 +401,14 @@ impl SendRing {
         self.doorbell.timing.stamp(Phase::Reserve);
         let ctrl = {
             let code = operation.code();
-            ctrl_segment(slots.names.ctrl(head, code, ds), code, flags, operation.immediate())
+            ctrl_segment(
+                own.slots(self).names.ctrl(head, code, ds),
+                code,
+                flags,
+                operation.immediate(),
+            )
         };
-        let slot = slots.shape.slot(head);
+        let slot = own.slots(self).shape.slot(head);
         // The ring's offset is a multiple of the shadow's, and one address operation can compute it
         // from there. The compiler would shift twice instead.
         const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
@@ -411,7 +417,7 @@ impl SendRing {
         // before the producer index covers it, and nothing else writes it (`from_parts`). The WQE
         // is no longer than a block, so it ends before the ring does.
         let image = unsafe {
-            let block = slots.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
+            let block = own.slots(self).buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Block::new(block.as_ptr());
             writer.put(ctrl);
             let words = if SHORT {
@@ -424,11 +430,11 @@ impl SendRing {
             BlockImage { place: Place(offset), block: block.cast(), words }
         };
         // SAFETY: `offset` is that of the slot's entry. The shadow has an entry for every slot.
-        let place = unsafe { slots.shadow.byte_add(offset) };
+        let place = unsafe { own.slots(self).shadow.byte_add(offset) };
         let signaled = is_signaled(flags);
         let Code { opcode, modifier, .. } = operation.code();
         let key = if signaled && shadow::may_be_plain(opcode, modifier, ds) {
-            Key::plain(slots.names.key, opcode, ctrl[0])
+            Key::plain(own.slots(self).names.key, opcode, ctrl[0])
         } else {
             Key::other(opcode, ds, slack)
         };
@@ -660,24 +666,6 @@ impl lint::Blocks for Written<'_> {
 impl lint::Starts for Written<'_> {
     fn blocks_at(&self, counter: u16) -> Option<u32> {
         self.shadow.get(Counter::new(counter.into())).key.blocks()
-    }
-}
-
-/// The place of a WQE in its ring: the offset of its first block's entry in the shadow.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Place(pub(super) usize);
-
-impl Place {
-    /// Returns the item for the WQE among one of 32 bytes for each block.
-    ///
-    /// # Safety
-    /// There are as many items as the ring has blocks.
-    #[inline(always)]
-    pub(crate) unsafe fn among<I>(self, items: &mut [I]) -> &mut I {
-        // One address operation can compute it from the entry's offset.
-        const { assert!(size_of::<I>() == 2 * size_of::<Entry>()) };
-        // SAFETY: the offset is that of one of the ring's blocks, and there is an item for each.
-        unsafe { &mut *items.as_mut_ptr().byte_add(2 * self.0) }
     }
 }
 

@@ -124,7 +124,8 @@ fn every_part_of_a_cqe_is_compared() {
 #[test]
 fn a_signaled_request_retires_the_unsignaled_ones_before_it() {
     let nop = |counter| cqe(cqe_opcode::REQ, opcode::NOP, counter);
-    for unsignaled in [1, 8, 63, 70] {
+    // Under Miri, one alone.
+    for unsignaled in [1, 8, 63, 70].into_iter().filter(|&count| !cfg!(miri) || count == 8) {
         let mut cq = Cq::new(256, 64, 0);
         let mut sq = Sq::new(&mut cq, 128, 0, HALF);
         let mut head = 0;

@@ -1,0 +1,69 @@
+//! Where a post finds the memory and the limits of its ring, and where it put a WQE.
+
+use super::send_ring::SendRing;
+use super::shadow::Entry;
+use super::slots::Slots;
+use crate::wqe::Limits;
+
+/// The memory and limits of a ring, as a post finds them.
+pub(super) trait Own: Copy {
+    fn slots(self, ring: &SendRing) -> Slots;
+    fn limits(self, ring: &SendRing) -> Limits;
+}
+
+/// In the ring's structure, loaded where they are needed: a post of one block has no registers for them.
+#[derive(Clone, Copy)]
+pub(super) struct InRing;
+
+impl Own for InRing {
+    #[inline(always)]
+    fn slots(self, ring: &SendRing) -> Slots {
+        ring.slots()
+    }
+
+    #[inline(always)]
+    fn limits(self, ring: &SendRing) -> Limits {
+        ring.limits
+    }
+}
+
+/// At hand, where the compiler sees that they stay the same.
+#[derive(Clone, Copy)]
+pub(super) struct Held(pub(super) Slots, pub(super) Limits);
+
+impl Held {
+    #[inline(always)]
+    pub(super) fn of(ring: &SendRing) -> Self {
+        Self(ring.slots(), ring.limits)
+    }
+}
+
+impl Own for Held {
+    #[inline(always)]
+    fn slots(self, _: &SendRing) -> Slots {
+        self.0
+    }
+
+    #[inline(always)]
+    fn limits(self, _: &SendRing) -> Limits {
+        self.1
+    }
+}
+
+/// The place of a WQE in its ring: the offset of its first block's entry in the shadow.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place(pub(super) usize);
+
+impl Place {
+    /// Returns the item for the WQE among one of 32 bytes for each block.
+    ///
+    /// # Safety
+    /// There are as many items as the ring has blocks.
+    #[inline(always)]
+    pub(crate) unsafe fn among<I>(self, items: &mut [I]) -> &mut I {
+        // One address operation can compute it from the entry's offset.
+        const { assert!(size_of::<I>() == 2 * size_of::<Entry>()) };
+        // SAFETY: the offset is that of one of the ring's blocks, and there is an item for each.
+        unsafe { &mut *items.as_mut_ptr().byte_add(2 * self.0) }
+    }
+}
