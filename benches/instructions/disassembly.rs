@@ -25,6 +25,8 @@ const RARE: &[&str] = &[
     "::commit_plain",
     "::ring_copied",
     "::take_other",
+    // A message in the CQE.
+    "::deliver",
     // The last CQE of a lap, and a request that is not the oldest.
     "::seek",
     "::retire_later",

@@ -66,7 +66,6 @@ const PARTS: &[&str] = &[
     "::retire_later",
     "::take_other",
     "::deliver",
-    "::poll_any",
 ];
 
 /// Says to the program that it is the counted one.

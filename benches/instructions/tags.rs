@@ -220,13 +220,20 @@ impl Raw {
         }
         found
     }
+
+    /// Takes what is no part of a row, in a function of its own: calls of the row's are counted.
+    #[inline(never)]
+    fn drain(&mut self, calls: usize) -> usize {
+        let taken = (0..calls).map_while(|_| self.tags.poll(&mut self.completions, &mut ()).ok()?);
+        taken.count()
+    }
 }
 
 impl Side for Raw {
     fn prepare(&mut self, _: Row, completions: usize) {
         self.append(completions);
         mlx5_model::run();
-        assert_eq!(self.poll(completions), completions);
+        assert_eq!(self.drain(completions), completions);
         self.ends.send(completions);
     }
 
@@ -246,9 +253,9 @@ impl Side for Raw {
                 0
             }
             _ => {
-                let reported = self.poll(calls);
+                let reported = self.drain(calls);
                 self.ends.send(calls);
-                assert_eq!(self.poll(calls), calls);
+                assert_eq!(self.drain(calls), calls);
                 reported
             }
         })
