@@ -224,7 +224,8 @@ impl Raw {
     /// Takes what is no part of a row, in a function of its own: calls of the row's are counted.
     #[inline(never)]
     fn drain(&mut self, calls: usize) -> usize {
-        let taken = (0..calls).map_while(|_| self.tags.poll(&mut self.completions, &mut ()).ok()?);
+        let taken =
+            (0..calls).map_while(|_| self.tags.poll(&mut self.completions, &mut ()).ok()?);
         taken.count()
     }
 }
