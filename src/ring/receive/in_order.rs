@@ -146,7 +146,7 @@ impl InOrder {
     /// Retires the oldest receive, which there is.
     #[inline(always)]
     pub(super) fn retire_oldest(&mut self) {
-        self.oldest = Name::new(self.qpn, self.oldest.index().wrapping_add(1));
+        self.oldest = self.oldest.next();
     }
 
     /// Returns whether the oldest receive is the one of this name. False also if that is not known
@@ -176,8 +176,7 @@ impl InOrder {
         if !self.is_next(named) {
             return None;
         }
-        // If the index wraps, no CQE has this name, and `retire_oldest` mends it.
-        self.oldest = Name(named.0 + 1);
+        self.oldest = named.next();
         // SAFETY: a slot is less than the number of entries. That is the shadow's length.
         Some(unsafe { self.shadow.get_unchecked(self.slot(named)) }.id)
     }
@@ -204,6 +203,24 @@ impl Name {
         // Drops the byte before the number, and the two bytes behind the index. By shifts alone: the
         // compiler would load a mask.
         Self(opaque((u64::from_be(cqe.end()) << 8) as usize) as u64 >> 24)
+    }
+
+    /// Returns the name of the receive behind it. The index wraps within its 16 bits: a carry would
+    /// give the name of a receive of another queue pair.
+    #[inline(always)]
+    fn next(self) -> Self {
+        // The compiler would take the two parts apart and put them together again.
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            let mut name = self.0;
+            // SAFETY: adds one to the low 16 bits of a register, and accesses no memory.
+            unsafe {
+                core::arch::asm!("inc {0:x}", inout(reg) name, options(pure, nomem, nostack));
+            }
+            Self(name)
+        }
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
+        Self(self.0 & !0xffff | u64::from(self.index().wrapping_add(1)))
     }
 
     #[inline(always)]

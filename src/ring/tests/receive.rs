@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use mlx5_sys::cqe::{FORMAT_INLINE_32, FORMAT_SHIFT, opcode};
+use mlx5_sys::cqe::{Cqe64, FORMAT_INLINE_32, FORMAT_SHIFT, opcode};
 
 use super::{Cq, Memory, Rq, cqe};
 use crate::cqe::{Completion, UnexpectedCqeReason};
@@ -189,6 +189,30 @@ fn poll_reports_a_receive_out_of_order_with_both_indices() {
         };
         assert_eq!(unexpected.reason, UnexpectedCqeReason::NotOutstanding);
     }
+}
+
+/// Queue pairs with neighboring numbers often share a CQ, and indices of receives wrap.
+#[test]
+fn a_receive_with_a_wrapped_index_is_not_that_of_the_next_queue_pair() {
+    let mut cq = Cq::new(64, 64, 0);
+    let memory = Memory::new(64, 0xee);
+    let address = memory.at(0).as_ptr().expose_provenance() as u64;
+    let mut rq = Rq::new(&mut cq, 8, 16, 0xffff);
+    for id in 0..2 {
+        // SAFETY: the memory outlives the queue.
+        unsafe { rq.queue.post(id, Sge::new(address, 64, 1)) }.unwrap();
+    }
+    let received = |index| cqe(opcode::RESP_SEND, 0, index);
+    cq.produce(received(0xffff), &[]);
+    let found = cq.reader.poll(&mut rq.queue).unwrap();
+    assert!(matches!(found, Some(Completion::Receive(done)) if done.id == 0));
+    let neighbor = Cqe64 { sop_drop_qpn: (super::QPN + 1).into(), ..received(0) };
+    cq.produce(neighbor, &[]);
+    let found = cq.reader.poll(&mut rq.queue).unwrap();
+    assert!(matches!(found, Some(Completion::UnexpectedCqe(_))), "{found:?}");
+    cq.produce(received(0), &[]);
+    let found = cq.reader.poll(&mut rq.queue).unwrap();
+    assert!(matches!(found, Some(Completion::Receive(done)) if done.id == 1));
 }
 
 /// The HCA sees what was posted, whole and in its place, whatever was dropped or leaked before.
