@@ -191,7 +191,7 @@ rows! {
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];
     PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(45.0)];
     PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(33.0)];
-    PollReceive: "poll, one receive", How::Take, [at_most(46.0)];
+    PollReceive: "poll, one receive", How::Take, [at_most(47.0)];
     PollWide: "poll, one success in a CQE of 128 bytes", How::Take, [at_most(31.0)];
     PollFolded: "poll, one success in a compressed block", How::Take,
         [at_most(55.0).and(1.0 / 3.0, EXTENDED)];
