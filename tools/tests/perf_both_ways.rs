@@ -58,7 +58,7 @@ fn both_sides_send_right_data_at_once_with_every_operation() {
 
 #[test]
 fn sum_and_both_directions_are_in_every_form() {
-    let arguments = ["perf", "bw", "--loopback", "-b", "-D", "50ms", "-s", "1K", "--threads", "2"];
+    let arguments = ["perf", "bw", "--loopback", "-b", "-n", "400", "-s", "1K", "--threads", "2"];
     let saved = run(&[&arguments[..], &["--json"]].concat(), 0).json();
     let report = &saved["report"];
     let settings = report["configuration"].as_array().unwrap();

@@ -4,7 +4,7 @@ mod perf_pair;
 mod rig;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -20,7 +20,8 @@ enum Passed {
     Held,
 }
 
-/// A client whose lines pass through this process. Both ends live until it is dropped.
+/// A client whose lines pass through this process. No end is closed before the other side's, or
+/// before it is dropped.
 struct Client {
     child: Child,
     /// Tells that a line was held, or that all went on.
@@ -55,6 +56,8 @@ impl Client {
                         }
                     }
                 }
+                // That side ended.
+                let _ = to.shutdown(Shutdown::Write);
             });
         }
         Client { child, held, _streams: streams }
@@ -116,7 +119,8 @@ fn silent_clients_are_given_up_and_another_is_served_meanwhile() {
 
 #[test]
 fn a_server_that_says_it_sent_more_than_came_is_given_up() {
-    let server = Server::start(&["--clients", "1"]);
+    // The server waits longer than the client, so that the client is the one that gives up.
+    let server = Server::start(&["--clients", "1", "--patience", "300"]);
     let mut client = Client::start(&server.port(), &["-b", "-n", "20", "-w", "0"], |line| {
         Passed::On(match says(&line, "done") {
             true => line.replace("\"sent\":[[", "\"sent\":[[9"),
@@ -128,7 +132,8 @@ fn a_server_that_says_it_sent_more_than_came_is_given_up() {
     assert_eq!(client.child.wait().unwrap().code(), Some(3), "{why}");
     assert!(why.contains("the peer says that it sent more than the "), "{why}");
     drop(client);
-    server.finish(3);
+    // Its measurement is complete, and the connection is closed.
+    server.finish(0);
 }
 
 #[test]
