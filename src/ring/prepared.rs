@@ -22,7 +22,8 @@ use crate::wqe::{Code, EncodeError, Fill, FillUnits, MOST_UNITS, Patch, PostOn, 
 /// fit the 256 bytes that a BlueFlame register takes: 236 bytes of payload in a SEND, 220 in a WRITE
 /// and in a packet; 48 fewer behind the address of a datagram or of a dynamic connection.
 /// [`prepare`](Self::prepare) checks everything that could fail: free blocks in the ring, free CQ
-/// slots, limits. [`fire`](Self::fire) stores the payload, or [fields](Field) of it, and rings.
+/// slots, limits. [`fire`](Self::fire) stores the payload, or [fields](crate::wqe::Field) of it, and
+/// rings.
 ///
 /// ```no_run
 /// # use mlx5::ring::{CqReader, Prepared, SendQueue};
