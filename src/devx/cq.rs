@@ -10,6 +10,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::event_channel::{DevxEventSource, sealed::Source};
+use super::ring_spec::{Asked, RingSpec};
 use super::umem::{Memory, Places, places};
 use super::{Command, Firmware, Object, Uar, UarKind, event_queue_number};
 use crate::error::{Error, Result};
@@ -22,7 +23,7 @@ use crate::verbs::{
 };
 
 /// The name of the object in errors.
-const QUEUE: &str = "completion queue";
+const QUEUE: &str = "a completion queue";
 /// The last byte of a CQE that the HCA has not written: opcode invalid, and the owner bit that the
 /// first lap does not use (`mlx5dv.h`, `MLX5_CQE_INVALID`).
 const UNWRITTEN: u8 = 0xf1;
@@ -32,7 +33,7 @@ pub struct CommandCq {
     /// Dropped first, so the CQ is destroyed before its memory and UAR are released.
     object: Object,
     number: u32,
-    entries: u32,
+    spec: RingSpec,
     layout: Layout,
     /// For the enhanced layout: the title CQEs that the next compressed CQEs may refer to.
     titles: Mutex<Titles>,
@@ -214,11 +215,11 @@ impl CompletionQueueBuilder<Firmware> {
 
     /// Returns the size of the ring in bytes, which a umem needs from the ring's offset on.
     pub fn ring_bytes(&self) -> usize {
-        self.ring_entries() as usize * self.cqe_size.bytes()
+        self.spec().bytes()
     }
 
-    fn ring_entries(&self) -> u32 {
-        self.entries.max(1).checked_next_power_of_two().unwrap_or(1 << 31)
+    fn spec(&self) -> RingSpec {
+        RingSpec::completions(self.entries, self.cqe_size.bytes())
     }
 
     fn layout(&self) -> Layout {
@@ -236,23 +237,17 @@ impl CompletionQueueBuilder<Firmware> {
         // CQ copies its CQE, and expects the HCA to overwrite it.
         self.ignores_overrun |= self.options.form == RingForm::Collapsed;
         let (context, options) = (&self.context, &self.options);
-        let log_most = context.capabilities().require_at_least(
-            Group::General,
-            cmd_hca_cap::LOG_MAX_CQ_SZ,
-            1,
-            QUEUE,
-        )?;
-        let entries = self.ring_entries();
-        if self.entries == 0 || u64::from(entries) > 1 << log_most {
-            let rule = format!("of this device it is 1 to {}", 1u64 << log_most);
-            return Err(Error::attribute("CQ entries", self.entries, rule));
+        let (spec, asked) = (self.spec(), Asked("CQ entries", self.entries));
+        if self.entries == 0 {
+            return Err(Error::attribute("CQ entries", 0, "a completion queue has at least one"));
         }
+        spec.require_entries(context, cmd_hca_cap::LOG_MAX_CQ_SZ, QUEUE, asked)?;
         if options.form == RingForm::Collapsed && self.compression.is_some() {
             let rule = "a collapsed CQ has one slot, whose CQE is not compressed";
             return Err(Error::attribute("compression", "requested", rule));
         }
         let layout = self.layout();
-        layout.check(context, entries, self.cqe_size)?;
+        layout.check(context, spec.entries(), self.cqe_size)?;
         let (count, period) = (options.moderation.0, microseconds(options.moderation.1)?);
         let eqn = match options.event_queue {
             Some(number) => number,
@@ -268,8 +263,7 @@ impl CompletionQueueBuilder<Firmware> {
             }
             None => Uar::first_of(context, &[UarKind::NonCached, UarKind::BlueFlame])?.uar,
         };
-        let bytes = entries as usize * self.cqe_size.bytes();
-        let memory = Memory::of(context, bytes, &options.places)?;
+        let memory = Memory::of(context, spec.bytes(), &options.places)?;
         // SAFETY: this call has just taken both parts, and the queue does not exist yet.
         unsafe {
             memory.ring.fill(UNWRITTEN);
@@ -282,7 +276,7 @@ impl CompletionQueueBuilder<Firmware> {
         let fields: [(Field, u64); 11] = [
             (cqc::CQE_SZ, size.into()),
             (cqc::OI, self.ignores_overrun.into()),
-            (cqc::LOG_CQ_SIZE, entries.ilog2().into()),
+            (cqc::LOG_CQ_SIZE, spec.log_entries().into()),
             (cqc::UAR_PAGE, uar.page_id().into()),
             (cqc::CQ_PERIOD, period.into()),
             (cqc::CQ_MAX_COUNT, count.into()),
@@ -305,7 +299,7 @@ impl CompletionQueueBuilder<Firmware> {
         object.keep(memory.hold());
         let number = object.reply().get(create_cq_out::CQN) as u32;
         let titles = Mutex::default();
-        let part = CommandCq { object, number, entries, layout, titles, uar, memory };
+        let part = CommandCq { object, number, spec, layout, titles, uar, memory };
         Ok(CompletionQueue::of(Arc::new(Cq::new(&self, part))))
     }
 }
@@ -327,7 +321,7 @@ impl CqPart for CommandCq {
     }
 
     fn capacity(&self) -> u32 {
-        self.entries
+        self.spec.entries()
     }
 
     /// MODIFY_CQ.
@@ -363,7 +357,7 @@ impl CqPart for CommandCq {
         let part = &cq.part;
         Ok(CompletionView {
             buffer: part.memory.ring.start(),
-            cqe_count: part.entries,
+            cqe_count: part.spec.entries(),
             cqe_size: cq.cqe_size().bytes() as u32,
             record: part.memory.record.start().cast(),
             page: part.uar.page(),

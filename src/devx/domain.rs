@@ -38,6 +38,21 @@ pub(crate) mod sealed {
 }
 pub(crate) use sealed::Numbered;
 
+/// A domain that an object of a builder will belong to.
+pub(super) struct Home {
+    /// By which commands name it, or why it cannot be found out.
+    pub(super) number: Result<u32>,
+    pub(super) id: DomainId,
+    /// Keeps the domain alive.
+    pub(super) owner: Box<dyn Any + Send + Sync>,
+}
+
+impl Home {
+    pub(super) fn of(domain: &dyn Domain) -> Home {
+        Home { number: domain.number(), id: domain.id(), owner: domain.keep() }
+    }
+}
+
 /// A protection domain, made by verbs or by command, to which memory keys and queues belong.
 ///
 /// ```

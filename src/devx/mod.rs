@@ -40,6 +40,7 @@ mod mkey;
 mod object;
 mod pending;
 mod qp;
+mod ring_spec;
 mod srq;
 mod uar;
 mod umem;

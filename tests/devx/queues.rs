@@ -134,7 +134,7 @@ fn what_cannot_be_made_is_refused_in_words() {
     let most = 1u32 << 30;
     for (builder, said) in [
         (CompletionQueue::by_command(context, 0), "CQ entries is 0"),
-        (CompletionQueue::by_command(context, most), "of this device it is 1 to"),
+        (CompletionQueue::by_command(context, most), "a completion queue of this device has up to"),
         (CompletionQueue::by_command(context, 1).vector(1000), "completion vector is 1000"),
         (CompletionQueue::by_command(context, 1).event_queue(999), "c_eqn_or_apu_element = 0x3e7"),
     ] {
@@ -149,7 +149,7 @@ fn what_cannot_be_made_is_refused_in_words() {
         (builder().max_send_sge(100), "max_send_sge is 100"),
         (builder().max_inline_data(2000), "max_inline_data is 2000"),
         (builder().max_recv_sge(200), "max_recv_sge is 200"),
-        (builder().max_recv_sge(64), "this device's 512"),
+        (builder().max_recv_sge(64), "those of this device up to 512"),
         (builder().user_index(1 << 24), "user index is 0x1000000"),
     ] {
         let error = builder.build().map_err(text).unwrap_err();

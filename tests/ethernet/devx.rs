@@ -4,7 +4,9 @@
 use mlx5::Error;
 use mlx5::cqe::{Completion, Status};
 use mlx5::devx::ifc::{rqc, sqc, tirc};
-use mlx5::devx::{DevxPd, QueueCounters, Rq, Rqt, RssHash, Sq, Tir, Tis, TransportDomain, Umem};
+use mlx5::devx::{
+    DevxPd, Group, QueueCounters, Rq, Rqt, RssHash, Sq, Tir, Tis, TransportDomain, Umem,
+};
 use mlx5::ib::RawPacket;
 use mlx5::ring::{CqReader, Packet, PacketEvent, PacketRq, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, Pages};
@@ -13,7 +15,7 @@ use mlx5::wqe::{EthSend, EthTso, Inline, Sge};
 use mlx5_model::CounterSets;
 use mlx5_sys::dv::{mlx5dv_devx_obj_create, mlx5dv_devx_obj_destroy};
 use mlx5_sys::ifc::{
-    Field, cmd_in, create_flow_group_in, create_flow_group_out, create_flow_table_in,
+    Field, cmd_hca_cap, cmd_in, create_flow_group_in, create_flow_group_out, create_flow_table_in,
     create_flow_table_out, flow_context, flow_table_context, opcode, set_fte_in,
 };
 
@@ -441,6 +443,19 @@ fn queues_lie_where_they_are_told_to() {
     // A place is free again when its queue is gone.
     drop(rq);
     Rq::builder(&pd, &cqs[1]).ring(&memory, 4096).build().unwrap();
+}
+
+#[test]
+fn a_receive_has_as_many_sges_as_the_device_takes() {
+    let rig = rig();
+    let (cq, field) = (rig.cq(16), cmd_hca_cap::MAX_WQE_SZ_RQ);
+    let most = rig.context.capabilities().current(Group::General, field).unwrap().unwrap();
+    let sge = most as u32 / 16;
+    let receives = || Rq::builder(&rig.pd, &cq);
+    assert_eq!(receives().max_wr(4).max_sge(sge).build().unwrap().max_sge(), sge);
+    let refused = receives().max_sge(sge + 1).build().map(drop);
+    let bytes = format!("max_sge is {}: its WQEs would have {} bytes", sge + 1, 32 * sge);
+    assert!(refused.as_ref().unwrap_err().to_string().contains(&bytes), "{refused:?}");
 }
 
 #[test]

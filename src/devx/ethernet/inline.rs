@@ -8,6 +8,19 @@ use crate::verbs::Context;
 
 /// Bytes of an Ethernet header with a VLAN tag.
 const ETHERNET_HEADER: usize = 18;
+/// `MLX5_CAP_INLINE_MODE_NOT_REQUIRED`
+const NOT_REQUIRED: u64 = 2;
+
+/// Returns whether the device needs an Ethernet header inline in WQEs, and checks that the port is
+/// one of Ethernet, which `what` needs.
+///
+/// # Errors
+/// As [`Context::ethernet_inline`].
+pub(super) fn needs_header(context: &Context, what: &'static str) -> Result<bool> {
+    let field = caps::WQE_INLINE_MODE;
+    let mode = context.capabilities().require_at_least(Group::Ethernet, field, 0, what)?;
+    Ok(mode != NOT_REQUIRED)
+}
 
 impl Context {
     /// Returns how many bytes of a frame have to be in the WQE itself: 0 from ConnectX-5 on, else
@@ -18,14 +31,6 @@ impl Context {
     /// [`Error::Withheld`](crate::Error::Withheld): this kernel lets no program ask. 18 is right
     /// for every HCA.
     pub fn ethernet_inline(&self) -> Result<usize> {
-        /// `MLX5_CAP_INLINE_MODE_NOT_REQUIRED`
-        const NOT_REQUIRED: u64 = 2;
-        let mode = self.capabilities().require_at_least(
-            Group::Ethernet,
-            caps::WQE_INLINE_MODE,
-            0,
-            "frames of Ethernet",
-        )?;
-        Ok(if mode == NOT_REQUIRED { 0 } else { ETHERNET_HEADER })
+        Ok(if needs_header(self, "frames of Ethernet")? { ETHERNET_HEADER } else { 0 })
     }
 }

@@ -10,6 +10,7 @@ use mlx5_sys::ifc::{
 };
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 
+use super::super::ring_spec::RingSpec;
 use super::super::umem::{Memory, Part};
 use super::super::{Command, Object};
 use crate::error::{Error, QueueError, Result};
@@ -43,10 +44,16 @@ impl Drop for Queue {
     }
 }
 
-/// Returns the fields of a WQ that give the place of its memory.
-pub(super) fn places(memory: &Memory) -> [(Field, u64); 6] {
+/// A ring of WQEs (`mlx5_ifc.h`, `MLX5_WQ_TYPE_CYCLIC`).
+const CYCLIC: u64 = 1;
+
+/// Returns the fields of a WQ that give the size of its ring, and the place of its memory.
+pub(super) fn ring(spec: RingSpec, memory: &Memory) -> [(Field, u64); 9] {
     let umem = |part: &Part| u64::from(part.umem());
     [
+        (wq::WQ_TYPE, CYCLIC),
+        (wq::LOG_WQ_STRIDE, spec.log_stride().into()),
+        (wq::LOG_WQ_SZ, spec.log_entries().into()),
         (wq::DBR_UMEM_VALID, 1),
         (wq::DBR_UMEM_ID, umem(&memory.record)),
         (wq::DBR_ADDR, memory.record.offset()),

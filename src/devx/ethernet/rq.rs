@@ -4,16 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use mlx5_sys::ifc::{
-    Field, cmd_hca_cap, create_rq_in, create_rq_out, modify_rq_in, opcode,
-    per_protocol_networking_offload_caps as caps, rqc, wq,
+    Field, cmd_hca_cap, create_rq_in, create_rq_out, modify_rq_in, opcode, rqc, wq,
 };
-use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::super::domain::Domain;
+use super::super::ring_spec::{Asked, AskedReceives, RingSpec};
 use super::super::umem::{Memory, Places, places};
 use super::super::{Command, Object, QueueCounters};
-use super::queue::{Queue, places};
-use crate::error::{Error, Result};
+use super::inline::needs_header;
+use super::queue::{Queue, ring};
+use crate::error::Result;
 use crate::ib::capability::Group;
 use crate::ib::{INTERNAL, Internal, RawPacket};
 use crate::ring::source::handover::Receives;
@@ -21,10 +21,8 @@ use crate::ring::source::{DomainId, Member, QueueOwner, ReceiveIndex, ReceiveVie
 use crate::ring::{CompletionSource, ReceiveSource};
 use crate::verbs::Context;
 
-/// A ring of WQEs (`mlx5_ifc.h`, `MLX5_WQ_TYPE_CYCLIC`).
-const CYCLIC: u64 = 1;
-/// The most WQEs of a ring: 16-bit counters wrap around it.
-const MOST: u32 = 1 << 15;
+/// The name of the object in errors.
+const QUEUE: &str = "a receive queue of Ethernet";
 /// The state RDY in `MODIFY_RQ`, `MLX5_RQC_STATE_RDY`.
 const RDY: u64 = 1;
 
@@ -62,8 +60,7 @@ pub struct Rq {
     queue: Arc<Queue>,
     /// Its protection domain, which the queue's object keeps alive.
     pd: DomainId,
-    entries: u32,
-    stride: u32,
+    spec: RingSpec,
     user_index: u32,
 }
 
@@ -105,12 +102,12 @@ impl Rq {
 
     /// Returns how many receives it holds: a power of two, at least what was asked for.
     pub fn max_wr(&self) -> u32 {
-        self.entries
+        self.spec.entries()
     }
 
     /// Returns the number of scatter/gather entries of a receive.
     pub fn max_sge(&self) -> u32 {
-        self.stride / SEGMENT_SIZE as u32
+        self.spec.max_sge()
     }
 
     /// Sets the counters that the queue uses from now on, or none. One call into the kernel.
@@ -216,25 +213,12 @@ impl RqBuilder<'_> {
     /// - [`Error::NoDevx`] if the context may give no commands.
     pub fn build(self) -> Result<Rq> {
         let context = self.pd.context();
-        context.capabilities().require_at_least(
-            Group::Ethernet,
-            caps::WQE_INLINE_MODE,
-            0,
-            "a receive queue of Ethernet",
-        )?;
-        let pieces = self.max_sge.max(1).checked_next_power_of_two().filter(|it| *it <= 128);
-        let Some(pieces) = pieces else {
-            let rule = "a receive has up to 128 pieces";
-            return Err(Error::attribute("max_sge", self.max_sge, rule));
-        };
-        let entries = self.max_wr.max(1).checked_next_power_of_two().filter(|it| *it <= MOST);
-        let Some(entries) = entries else {
-            let rule = format!("a receive queue has up to {MOST} WQEs");
-            return Err(Error::attribute("max_wr", self.max_wr, rule));
-        };
-        let stride = pieces * SEGMENT_SIZE as u32;
-        let bytes = entries as usize * stride as usize;
-        let memory = Memory::of(context, bytes, &self.places)?;
+        needs_header(context, QUEUE)?;
+        let asked =
+            AskedReceives { wr: Asked("max_wr", self.max_wr), sge: Asked("max_sge", self.max_sge) };
+        let spec = RingSpec::receives(asked, 1)?;
+        spec.require_wqes(context, (WorkQueue::Receive, QUEUE), (asked.wr, asked.sge))?;
+        let memory = Memory::of(context, spec.bytes(), &self.places)?;
         // SAFETY: this call has just taken the part, and the queue does not exist yet.
         unsafe { memory.record.fill(0) };
         context.require_same("completion queue", self.cq.device())?;
@@ -251,17 +235,11 @@ impl RqBuilder<'_> {
             (rqc::COUNTER_SET_ID, set.into()),
             (rqc::STATE, 0),
         ];
-        let ring: [(Field, u64); 4] = [
-            (wq::WQ_TYPE, CYCLIC),
-            (wq::PD, self.pd.number()?.into()),
-            (wq::LOG_WQ_STRIDE, stride.ilog2().into()),
-            (wq::LOG_WQ_SZ, entries.ilog2().into()),
-        ];
         let inner = rqc::WQ.within(create_rq_in::CTX);
         let command = Command::new(opcode::CREATE_RQ, create_rq_in::SIZE)
             .fields(create_rq_in::CTX, own)
-            .fields(inner, ring)
-            .fields(inner, places(&memory))
+            .set(wq::PD.within(inner), self.pd.number()?)
+            .fields(inner, ring(spec, &memory))
             .reply(create_rq_out::SIZE);
         // SAFETY: ring and doorbell record are parts of umems that no other user can take while the
         // queue holds them. The queue keeps all that the command names: domain, counters and CQ.
@@ -272,7 +250,7 @@ impl RqBuilder<'_> {
         let cq = (cq.object, self.cq.owner(INTERNAL));
         let queue = Queue::new(object, number, WorkQueue::Receive, cq, memory)?;
         let (pd, user_index) = (self.pd.id(), self.user_index);
-        Ok(Rq { queue: Arc::new(queue), pd, entries, stride, user_index })
+        Ok(Rq { queue: Arc::new(queue), pd, spec, user_index })
     }
 }
 
@@ -288,8 +266,8 @@ unsafe impl Receives for Rq {
         let memory = self.queue.memory();
         Ok(ReceiveView {
             buffer: memory.ring.start(),
-            entries: self.entries,
-            stride: self.stride,
+            entries: self.spec.entries(),
+            stride: self.spec.stride(),
             record: memory.record.start().cast(),
             number: self.number(),
             cq: self.queue.cq(),
@@ -316,7 +294,7 @@ impl fmt::Debug for Rq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rq")
             .field("number", &format_args!("{:#x}", self.number()))
-            .field("max_wr", &self.entries)
+            .field("max_wr", &self.max_wr())
             .finish_non_exhaustive()
     }
 }

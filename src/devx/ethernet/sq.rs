@@ -3,32 +3,25 @@
 use std::fmt;
 use std::sync::Arc;
 
-use mlx5_sys::ifc::{
-    Field, create_sq_in, create_sq_out, opcode, per_protocol_networking_offload_caps as caps, sqc,
-    wq,
-};
-use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
+use mlx5_sys::ifc::{Field, create_sq_in, create_sq_out, opcode, sqc, wq};
 
 use super::super::domain::Domain;
+use super::super::ring_spec::{Asked, AskedSends, RingSpec};
 use super::super::umem::{Memory, Places, places};
 use super::super::{Command, Object, Uar, UarKind};
 use super::Tis;
-use super::queue::{Queue, places};
-use crate::error::{Error, Result};
-use crate::ib::capability::Group;
-use crate::ib::{INTERNAL, Internal, RawPacket, Transport};
+use super::inline::needs_header;
+use super::queue::{Queue, ring};
+use crate::error::Result;
+use crate::ib::{INTERNAL, Internal, RawPacket, Transport as _};
 use crate::ring::source::handover::Sends;
 use crate::ring::source::{CompletionOrder, QueueOwner, SendView, WorkQueue};
 use crate::ring::{CompletionSource, SendSource};
 use crate::verbs::Context;
 use crate::wqe::Limits;
 
-/// 16-byte units of a block.
-const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
-/// The most blocks of a ring: 16-bit counters wrap around it.
-const MOST: u32 = 1 << 15;
-/// A ring of WQEs (`mlx5_ifc.h`, `MLX5_WQ_TYPE_CYCLIC`).
-const CYCLIC: u64 = 1;
+/// The name of the object in errors.
+const QUEUE: &str = "a send queue of Ethernet";
 
 /// An Ethernet send queue made by command (`CREATE_SQ`), ready to send.
 ///
@@ -60,9 +53,7 @@ const CYCLIC: u64 = 1;
 #[derive(Clone)]
 pub struct Sq {
     queue: Arc<Queue>,
-    blocks: u32,
-    max_wr: u32,
-    limits: Limits,
+    spec: RingSpec,
     uar: Uar,
 }
 
@@ -110,12 +101,12 @@ impl Sq {
 
     /// Returns how many requests of the largest size it holds: at least what was asked for.
     pub fn max_wr(&self) -> u32 {
-        self.max_wr
+        self.spec.max_wr()
     }
 
     /// Returns the limits of a request.
     pub fn limits(&self) -> Limits {
-        self.limits
+        Limits { max_sge: self.spec.max_sge(), max_inline: self.spec.max_inline() }
     }
 
     /// Returns the UAR that it rings.
@@ -187,36 +178,6 @@ impl SqBuilder<'_> {
 
     places!(places);
 
-    /// Returns the blocks of the largest request, and of the ring.
-    fn shape(&self) -> Result<(u32, u32)> {
-        let before = RawPacket::UNITS_BEFORE_PAYLOAD;
-        let inline = match self.max_inline {
-            0 => 0,
-            bytes => bytes.saturating_add(InlineHeader::SIZE as u32).div_ceil(SEGMENT_SIZE as u32),
-        };
-        for (attribute, value, units) in
-            [("max_sge", self.max_sge, self.max_sge), ("max_inline_data", self.max_inline, inline)]
-        {
-            if units > MAX_DS as u32 - before {
-                let rule = format!(
-                    "a WQE has {MAX_DS} units of 16 bytes, {before} of them before its payload"
-                );
-                return Err(Error::attribute(attribute, value, rule));
-            }
-        }
-        let request = (before + self.max_sge.max(inline)).div_ceil(UNITS);
-        let blocks = self.max_wr.max(1).checked_mul(request);
-        let blocks = blocks.and_then(u32::checked_next_power_of_two).filter(|it| *it <= MOST);
-        let blocks = blocks.ok_or_else(|| {
-            let rule = format!(
-                "a send queue has up to {MOST} blocks of 64 bytes, of which each request takes \
-                 {request}"
-            );
-            Error::attribute("max_wr", self.max_wr, rule)
-        })?;
-        Ok((request, blocks))
-    }
-
     /// Creates the queue, ready to send. Two or three calls into the kernel, besides those for its
     /// memory and UAR.
     ///
@@ -229,48 +190,42 @@ impl SqBuilder<'_> {
     /// - [`Error::NoDevx`] if the context may give no commands.
     pub fn build(self) -> Result<Sq> {
         let context = self.pd.context();
-        let mode = context.capabilities().require_at_least(
-            Group::Ethernet,
-            caps::WQE_INLINE_MODE,
-            0,
-            "a send queue of Ethernet",
-        )?;
-        let (request, blocks) = self.shape()?;
+        let needs_header = needs_header(context, QUEUE)?;
+        let asked = AskedSends {
+            wr: Asked("max_wr", self.max_wr),
+            sge: Asked("max_sge", self.max_sge),
+            inline: Asked("max_inline_data", self.max_inline),
+        };
+        let spec = RingSpec::sends(asked, RawPacket::UNITS_BEFORE_PAYLOAD)?;
+        spec.require_wqes(context, (WorkQueue::Send, QUEUE), (asked.wr, asked.sge))?;
         let uar = match &self.uar {
             Some(uar) => uar.clone(),
             None => Uar::first_of(context, &UarKind::ALL)?.uar,
         };
-        let bytes = blocks as usize * WQEBB_SIZE;
-        let memory = Memory::of(context, bytes, &self.places)?;
+        let memory = Memory::of(context, spec.bytes(), &self.places)?;
         // SAFETY: this call has just taken the part, and the queue does not exist yet.
         unsafe { memory.record.fill(0) };
         context.require_same("completion queue", self.cq.device())?;
         context.require_same("TIS", self.tis.context().as_raw())?;
         context.require_same("register", uar.context().as_raw())?;
         let cq = self.cq.completions()?;
-        // `MLX5_CAP_INLINE_MODE_NOT_REQUIRED`, `MLX5_INLINE_MODE_L2`
-        let least_inline: u64 = if mode == 2 { 0 } else { 1 };
         let own: [(Field, u64); 7] = [
             (sqc::FLUSH_IN_ERROR_EN, 1),
-            (sqc::MIN_WQE_INLINE_MODE, least_inline),
+            // `MLX5_INLINE_MODE_NONE`, `MLX5_INLINE_MODE_L2`
+            (sqc::MIN_WQE_INLINE_MODE, needs_header.into()),
             (sqc::USER_INDEX, self.user_index.into()),
             (sqc::CQN, cq.cqn.into()),
             (sqc::TIS_LST_SZ, 1),
             (sqc::TIS_NUM_0, self.tis.number().into()),
             (sqc::STATE, 0),
         ];
-        let ring: [(Field, u64); 5] = [
-            (wq::WQ_TYPE, CYCLIC),
-            (wq::PD, self.pd.number()?.into()),
-            (wq::UAR_PAGE, uar.page_id().into()),
-            (wq::LOG_WQ_STRIDE, WQEBB_SIZE.ilog2().into()),
-            (wq::LOG_WQ_SZ, blocks.ilog2().into()),
-        ];
+        let belongs: [(Field, u64); 2] =
+            [(wq::PD, self.pd.number()?.into()), (wq::UAR_PAGE, uar.page_id().into())];
         let inner = sqc::WQ.within(create_sq_in::CTX);
         let command = Command::new(opcode::CREATE_SQ, create_sq_in::SIZE)
             .fields(create_sq_in::CTX, own)
-            .fields(inner, ring)
-            .fields(inner, places(&memory))
+            .fields(inner, belongs)
+            .fields(inner, ring(spec, &memory))
             .reply(create_sq_out::SIZE);
         // SAFETY: ring and doorbell record are parts of umems that no other user can take while the
         // queue holds them. The queue keeps all that the command names: domain, TIS, UAR and CQ.
@@ -280,15 +235,7 @@ impl SqBuilder<'_> {
         let number = object.reply().get(create_sq_out::SQN) as u32;
         let cq = (cq.object, self.cq.owner(INTERNAL));
         let queue = Queue::new(object, number, WorkQueue::Send, cq, memory)?;
-        let room = request * UNITS - RawPacket::UNITS_BEFORE_PAYLOAD;
-        let inline = (room * SEGMENT_SIZE as u32).saturating_sub(InlineHeader::SIZE as u32);
-        Ok(Sq {
-            queue: Arc::new(queue),
-            blocks,
-            max_wr: blocks / request,
-            limits: Limits { max_sge: room, max_inline: inline },
-            uar,
-        })
+        Ok(Sq { queue: Arc::new(queue), spec, uar })
     }
 }
 
@@ -304,15 +251,15 @@ unsafe impl Sends for Sq {
         let memory = self.queue.memory();
         Ok(SendView {
             buffer: memory.ring.start(),
-            blocks: self.blocks,
+            blocks: self.spec.entries(),
             record: memory.record.start().cast(),
             register: self.uar.register(),
             half: self.uar.blue_flame(),
             memory: self.uar.memory(),
             recordless: false,
             number: self.number(),
-            limits: self.limits,
-            max_wr: self.max_wr,
+            limits: self.limits(),
+            max_wr: self.max_wr(),
             signal_all: false,
             order: CompletionOrder::Posting,
             cq: self.queue.cq(),
@@ -329,7 +276,7 @@ impl fmt::Debug for Sq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sq")
             .field("number", &format_args!("{:#x}", self.number()))
-            .field("max_wr", &self.max_wr)
+            .field("max_wr", &self.max_wr())
             .finish_non_exhaustive()
     }
 }

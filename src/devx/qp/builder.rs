@@ -1,6 +1,5 @@
 //! Builder for queue pairs made by command.
 
-use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -13,13 +12,13 @@ use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::shape::Geometry;
 use super::{ByCommand, CommandPair, Firmware};
-use crate::devx::domain::Domain;
+use crate::devx::domain::{Domain, Home};
 use crate::devx::umem::{Memory, Places, places};
 use crate::devx::{Command, DevxXrcd, QueueCounters, Uar, UarKind};
 use crate::error::{Error, Result};
 use crate::ib::capability::Group;
 use crate::ib::{HasQueues, INTERNAL, Rc, Receives, XrcRecv};
-use crate::ring::source::{CqObject, CqOwner, DomainId, ObjectId, SrqOwner};
+use crate::ring::source::{CqObject, CqOwner, ObjectId, SrqOwner};
 use crate::ring::{CompletionSource, SharedReceiveSource};
 use crate::verbs::{
     Capacities, Context, Pair, PairMaker, QueuePair, QueuePairBuilder, Reset, ScatterToCqe,
@@ -88,7 +87,7 @@ impl Shared {
 /// Options that only queue pairs by command have.
 pub struct CommandOptions {
     context: Context,
-    pd: (Result<u32>, Box<dyn Any + Send + Sync>, DomainId),
+    pd: Home,
     send_cq: Result<Target>,
     receive_cq: Option<Result<Target>>,
     recordless: bool,
@@ -170,7 +169,7 @@ impl CommandOptions {
     fn new<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> Self {
         Self {
             context: pd.context().clone(),
-            pd: (pd.number(), pd.keep(), pd.id()),
+            pd: Home::of(pd),
             send_cq: Target::new(cq),
             receive_cq: None,
             recordless: false,
@@ -220,7 +219,7 @@ impl<T: ByCommand> QueuePairBuilder<T, Firmware> {
     /// # Errors
     /// [`Error::Attribute`] for capacities that no ring can have.
     pub fn ring_bytes(&self) -> Result<usize> {
-        Ok(Geometry::new(self.capacities, T::UNITS_BEFORE_DATA)?.0.bytes())
+        Ok(Geometry::new(self.capacities, T::UNITS_BEFORE_DATA)?.bytes())
     }
 }
 
@@ -234,7 +233,7 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
             builder;
         let order = dynamic.order();
         let streams = dynamic.streams.unwrap_or_default();
-        let (geometry, capacities) = Geometry::new(asked, T::UNITS_BEFORE_DATA)?;
+        let geometry = Geometry::new(asked, T::UNITS_BEFORE_DATA)?;
         let shared = options.shared.transpose()?;
         if geometry.bytes() == 0 && shared.is_none() && options.domain.is_none() {
             return Err(Error::attribute("max_send_wr", 0, "max_recv_wr is 0 as well"));
@@ -252,13 +251,13 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
         ] {
             device.map_or(Ok(()), |device| context.require_same(object, device))?;
         }
-        geometry.check(context, &asked)?;
+        geometry.check(context, asked)?;
         if let Some(capability) = T::CAPABILITY {
             let capabilities = context.capabilities();
             capabilities.require(Group::General, capability, "a queue pair of this transport")?;
         }
         if options.recordless {
-            check_recordless(context, geometry.blocks)?;
+            check_recordless(context, geometry.sends.entries())?;
         }
         if options.user_index >= 1 << 24 {
             let value = format_args!("{:#x}", options.user_index).to_string();
@@ -278,9 +277,8 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
         let sizes = (send_cq.cqe_size, receive_cq.cqe_size);
         let (requests, responses) =
             payload_in_cqes::<T>(context, scatter_to_cqe, signal_all, sizes)?;
-        let log = |value: u32| u64::from(value.max(1).ilog2());
         let receives = match (&shared, &options.domain) {
-            _ if geometry.receives != 0 => OWN_RECEIVES,
+            _ if !geometry.receives.is_none() => OWN_RECEIVES,
             // In an XRC domain, each request names the shared receive queue.
             (Some(_), _) | (None, Some(_)) => SHARED_RECEIVES,
             (None, None) => NO_RECEIVES,
@@ -290,17 +288,18 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
         let fields: [(Field, u64); 24] = [
             (qpc::ST, T::ST.into()),
             (qpc::PM_STATE, MIGRATED),
-            (qpc::PD, options.pd.0?.into()),
+            (qpc::PD, options.pd.number?.into()),
             (qpc::LATENCY_SENSITIVE, 1),
             (qpc::RQ_TYPE, receives),
             (qpc::SRQN_RMPN_XRQN, shared.as_ref().map_or(0, |shared| shared.number.into())),
             (qpc::XRCD, options.domain.as_ref().map_or(0, DevxXrcd::number).into()),
             (qpc::LOG_NUM_DCI_STREAM_CHANNELS, streams.log_concurrent.into()),
             (qpc::LOG_NUM_DCI_ERRORED_STREAMS, streams.log_errored.into()),
-            (qpc::LOG_RQ_SIZE, log(geometry.receives)),
-            (qpc::LOG_RQ_STRIDE, log(geometry.stride / SEGMENT_SIZE as u32)),
-            (qpc::NO_SQ, (geometry.blocks == 0).into()),
-            (qpc::LOG_SQ_SIZE, log(geometry.blocks)),
+            (qpc::LOG_RQ_SIZE, geometry.receives.log_entries().into()),
+            // It counts from 16 bytes.
+            (qpc::LOG_RQ_STRIDE, (geometry.receives.log_stride() - SEGMENT_SIZE.ilog2()).into()),
+            (qpc::NO_SQ, geometry.sends.is_none().into()),
+            (qpc::LOG_SQ_SIZE, geometry.sends.log_entries().into()),
             (qpc::TS_FORMAT, formats.is_some_and(|format| format != 0).into()),
             (qpc::UAR_PAGE, uar.page_id().into()),
             // `NO_DBR_EXT`: software rings.
@@ -344,10 +343,10 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
             uar,
             counters: options.counters,
             memory,
-            pd: options.pd.2,
-            _pd: options.pd.1,
+            pd: options.pd.id,
+            _pd: options.pd.owner,
         };
-        Ok(QueuePair::new(Pair::new(number, capacities, pair)))
+        Ok(QueuePair::new(Pair::new(number, geometry.capacities(), pair)))
     }
 }
 

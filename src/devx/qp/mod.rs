@@ -202,14 +202,14 @@ impl PairObject for CommandPair {
     fn sends<T: Transport>(pair: &Pair<Self>) -> Result<SendView> {
         require(Self::state(pair)?, &SENDABLE, "RTS")?;
         let object = &pair.object;
-        if object.geometry.blocks == 0 {
+        if object.geometry.sends.is_none() {
             return Err(QueueError::NoQueue.into());
         }
         let capacities = pair.capacities();
         Ok(SendView {
             // SAFETY: the offset is within the ring.
             buffer: unsafe { object.memory.ring.start().add(object.geometry.sends_at()) },
-            blocks: object.geometry.blocks,
+            blocks: object.geometry.sends.entries(),
             record: object.memory.record.start().cast(),
             register: match object.recordless {
                 false => object.uar.register(),
@@ -228,20 +228,20 @@ impl PairObject for CommandPair {
             signal_all: object.signal_all,
             order: object.order,
             cq: object.send_cq.0,
-            partner: object.on_one_cq(object.geometry.receives),
+            partner: object.on_one_cq(object.geometry.receives.entries()),
         })
     }
 
     fn receives(pair: &Pair<Self>) -> Result<ReceiveView> {
         require(Self::state(pair)?, &POSTABLE, "INIT or later")?;
         let object = &pair.object;
-        if object.geometry.receives == 0 {
+        if object.geometry.receives.is_none() {
             return Err(QueueError::NoQueue.into());
         }
         Ok(ReceiveView {
             buffer: object.memory.ring.start(),
-            entries: object.geometry.receives,
-            stride: object.geometry.stride,
+            entries: object.geometry.receives.entries(),
+            stride: object.geometry.receives.stride(),
             record: object.memory.record.start().cast(),
             number: pair.number(),
             cq: object.receive_cq.0,

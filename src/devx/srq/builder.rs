@@ -1,6 +1,5 @@
 //! Builder for shared receive queues made by command.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +7,8 @@ use mlx5_sys::ifc::cmd_hca_cap;
 
 use super::CommandSrq;
 use super::kind::{Kind, Place};
-use crate::devx::domain::Domain;
+use crate::devx::domain::{Domain, Home};
+use crate::devx::ring_spec::RingSpec;
 use crate::devx::umem::{Memory, Places, places};
 use crate::devx::{DevxXrcd, Firmware};
 use crate::error::{Error, Result};
@@ -18,15 +18,10 @@ use crate::ring::CompletionSource;
 use crate::ring::source::{CqObject, CqOwner, LEAST_INDEX};
 use crate::verbs::{Context, SharedReceiveQueue, SharedReceiveQueueBuilder};
 
-/// Size of a segment of a WQE in bytes: one names the next WQE, and there is one for each entry.
-const SEGMENT: u32 = 16;
-/// The smallest WQE.
-const LEAST_STRIDE: u32 = 32;
-
 /// Options that only shared receive queues by command have.
 pub struct CommandSrqOptions {
     context: Context,
-    pd: (Result<u32>, Box<dyn Any + Send + Sync>),
+    pd: Home,
     limit: u32,
     cyclic: bool,
     xrc: Option<(DevxXrcd, Result<CqOf>)>,
@@ -44,7 +39,7 @@ impl SharedReceiveQueue<Firmware> {
     pub fn by_command(pd: &dyn Domain) -> SharedReceiveQueueBuilder<Firmware> {
         SharedReceiveQueueBuilder::with(CommandSrqOptions {
             context: pd.context().clone(),
-            pd: (pd.number(), pd.keep()),
+            pd: Home::of(pd),
             limit: 0,
             cyclic: false,
             xrc: None,
@@ -102,10 +97,8 @@ impl SharedReceiveQueueBuilder<Firmware> {
         self.check()?;
         let options = self.options;
         let context = &options.context;
-        let wqes = (self.max_wr + 1).next_power_of_two();
-        let stride = ((self.max_sge + 1) * SEGMENT).next_power_of_two().max(LEAST_STRIDE);
-        let length = wqes as usize * stride as usize;
-        let memory = Memory::of(context, length, &options.places)?;
+        let spec = RingSpec::shared(self.max_wr, self.max_sge);
+        let memory = Memory::of(context, spec.bytes(), &options.places)?;
         // SAFETY: neither the HCA nor this process uses the memory before the queue is made.
         unsafe {
             memory.ring.fill(0);
@@ -121,20 +114,19 @@ impl SharedReceiveQueueBuilder<Firmware> {
             }
         };
         let place = Place {
-            pd: options.pd.0?,
+            pd: options.pd.number?,
             umem: memory.ring.umem(),
             ring: memory.ring.offset(),
             record_umem: memory.record.umem(),
             record: memory.record.offset(),
-            wqes,
-            stride,
+            spec,
             limit: options.limit,
         };
         // SAFETY: list and doorbell record are parts of umems that no other user can take while
         // `CommandSrq` holds them. It keeps all that the command names: domains and CQ.
         let mut object = unsafe { kind.create(&place).create(context)? };
         object.keep(memory.hold());
-        object.keep(options.pd.1);
+        object.keep(options.pd.owner);
         if let Some(domain) = domain {
             object.keep(domain);
         }
@@ -142,13 +134,11 @@ impl SharedReceiveQueueBuilder<Firmware> {
             number: kind.number(object.reply()),
             object: Some(object),
             kind,
-            wqes,
-            stride,
-            max_sge: stride / SEGMENT - 1,
+            spec,
             memory,
             cq,
         };
-        Ok(SharedReceiveQueue::of(part.capacity(), part.max_sge, part))
+        Ok(SharedReceiveQueue::of(part.capacity(), part.spec.max_sge(), part))
     }
 
     fn check(&self) -> Result<()> {

@@ -6,6 +6,7 @@ use mlx5_sys::ifc::{
     query_xrc_srq_out, rmp_bitmask, rmpc, wq, xrc_srqc,
 };
 
+use crate::devx::ring_spec::RingSpec;
 use crate::devx::{Command, Reply};
 
 /// `mlx5_ifc.h`, `MLX5_RMPC_STATE_RDY`
@@ -36,8 +37,7 @@ pub(super) struct Place {
     pub(super) ring: u64,
     pub(super) record_umem: u32,
     pub(super) record: u64,
-    pub(super) wqes: u32,
-    pub(super) stride: u32,
+    pub(super) spec: RingSpec,
     pub(super) limit: u32,
 }
 
@@ -55,7 +55,7 @@ impl Kind {
 
     /// Returns the command that creates it.
     pub(super) fn create(&self, place: &Place) -> Command {
-        let (log_wqes, log_stride) = (place.wqes.ilog2(), place.stride.ilog2());
+        let (log_wqes, log_stride) = (place.spec.log_entries(), place.spec.log_stride());
         match *self {
             Kind::Pool { cyclic } => {
                 let context = create_rmp_in::CTX;

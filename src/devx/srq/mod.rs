@@ -12,6 +12,7 @@ use kind::Kind;
 
 use std::sync::Arc;
 
+use super::ring_spec::RingSpec;
 use super::umem::Memory;
 use super::{DevxEventSource, Firmware, Object, Reply, event_channel::sealed::Source};
 use crate::error::Result;
@@ -24,9 +25,7 @@ pub struct CommandSrq {
     object: Option<Object>,
     kind: Kind,
     number: u32,
-    wqes: u32,
-    stride: u32,
-    max_sge: u32,
+    spec: RingSpec,
     /// The memory of the queue, released after the HCA has destroyed the queue.
     memory: Memory,
     /// The CQ of its receives, if it is not the CQ of the queue pair.
@@ -40,7 +39,7 @@ impl CommandSrq {
 
     /// Returns how many receives can be posted: one less than there are WQEs.
     fn capacity(&self) -> u32 {
-        self.wqes - 1
+        self.spec.entries() - 1
     }
 
     fn query_context(&self) -> Result<Reply> {
@@ -65,7 +64,7 @@ impl SrqPart for CommandSrq {
 
     fn query(&self) -> Result<SharedReceiveAttributes> {
         let limit = self.kind.limit(&self.query_context()?);
-        Ok(SharedReceiveAttributes { max_wr: self.capacity(), max_sge: self.max_sge, limit })
+        Ok(SharedReceiveAttributes { max_wr: self.capacity(), max_sge: self.spec.max_sge(), limit })
     }
 
     fn is_plain(&self) -> bool {
@@ -79,10 +78,10 @@ impl SrqPart for CommandSrq {
     unsafe fn view(&self, order: Option<Box<[u16]>>) -> Result<SharedView> {
         Ok(SharedView {
             buffer: self.memory.ring.start(),
-            wqes: self.wqes,
-            stride: self.stride,
+            wqes: self.spec.entries(),
+            stride: self.spec.stride(),
             // The first WQE that the HCA uses is number 0.
-            order: order.unwrap_or_else(|| (0..=(self.wqes - 1) as u16).collect()),
+            order: order.unwrap_or_else(|| (0..=self.capacity() as u16).collect()),
             cyclic: self.kind.is_cyclic(),
             record: self.memory.record.start().cast(),
             index: self.kind.user_index().map(UserIndex::Known),

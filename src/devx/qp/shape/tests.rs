@@ -22,8 +22,10 @@ fn rings_hold_what_was_asked_for() {
         (capacities(0, 3, 100, 3, 1), 0, 4, 16),
         (capacities(1, 60, 956, 0, 0), 16, 0, 16),
     ] {
-        let (geometry, got) = Geometry::new(asked, 3).unwrap();
-        let shape = (geometry.blocks, geometry.receives, geometry.stride);
+        let geometry = Geometry::new(asked, 3).unwrap();
+        let got = geometry.capacities();
+        let shape =
+            (geometry.sends.entries(), geometry.receives.entries(), geometry.receives.stride());
         assert_eq!(shape, (blocks, receives, stride), "{asked:?}");
         assert_eq!(geometry.bytes(), (blocks * 64 + receives * stride) as usize);
         assert_eq!(geometry.sends_at() % 64, 0);
