@@ -9,8 +9,8 @@ use crate::ib::capability::Group;
 use crate::verbs::{Context, QueuePair, Rts};
 use mlx5_sys::dv::mlx5dv_devx_qp_modify;
 use mlx5_sys::ifc::{
-    alloc_q_counter_in, alloc_q_counter_out, cmd_hca_cap, opcode, qpc, query_q_counter_in,
-    query_q_counter_out as counter, rts2rts_qp_in,
+    alloc_q_counter_in, alloc_q_counter_out, cmd_hca_cap, opcode, opt_param, qpc,
+    query_q_counter_in, query_q_counter_out as counter, rts2rts_qp_in,
 };
 
 /// A set of queue counters (`ALLOC_Q_COUNTER`). An HCA has 255 at most.
@@ -143,15 +143,13 @@ impl QueueCounters {
     ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context may give no commands.
     pub fn count<T: ByCommand>(&self, qp: &QueuePair<T, Rts>) -> Result<()> {
-        /// `qp.h`, `MLX5_QP_OPTPAR_COUNTER_SET_ID`
-        const COUNTER_SET: u32 = 1 << 25;
         let context = qp.context();
         context.require_same("counter set", self.context().as_raw())?;
         let capability = cmd_hca_cap::RTS2RTS_QP_COUNTERS_SET_ID;
         context.capabilities().require(Group::General, capability, "counting on a queue pair")?;
         Command::new(opcode::RTS2RTS_QP, rts2rts_qp_in::SIZE)
             .set(rts2rts_qp_in::QPN, qp.number())
-            .set(rts2rts_qp_in::OPT_PARAM_MASK, COUNTER_SET)
+            .set(rts2rts_qp_in::OPT_PARAM_MASK, opt_param::COUNTER_SET_ID)
             .set(qpc::ST.within(rts2rts_qp_in::QPC), u32::from(T::ST))
             .set(qpc::COUNTER_SET_ID.within(rts2rts_qp_in::QPC), self.number)
             .run(context, "mlx5dv_devx_qp_modify", |command, reply| {

@@ -5,6 +5,7 @@
 //! and are handled as byte slices, as mlx5dv's DevX calls take them.
 
 pub mod opcode;
+pub mod opt_param;
 pub mod status;
 
 /// Declares the files of layouts, gives what is in them, and lists all of it.

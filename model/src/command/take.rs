@@ -1,31 +1,15 @@
 //! The context fields that transitions take, in groups, each with its checks.
 
+use mlx5_sys::ifc::opt_param::{
+    ALT_ADDR_PATH, COUNTER_SET_ID, LAG_TX_AFF, PKEY_INDEX, PM_STATE, PRI_PORT, Q_KEY, RAE,
+    RNR_TIMEOUT, RRE, RWE,
+};
 use mlx5_sys::ifc::{Field, ads, qpc};
 
 use super::capability::{LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
 use super::{Refusal, get};
 use crate::card::Card;
 use crate::work::LOG_MAX_ATOMIC;
-
-/// Optional parameters: `opt_param_mask` bits.
-pub mod optional {
-    pub const ALTERNATE_PATH: u32 = 1 << 0;
-    pub const RRE: u32 = 1 << 1;
-    pub const RAE: u32 = 1 << 2;
-    pub const RWE: u32 = 1 << 3;
-    pub const PKEY_INDEX: u32 = 1 << 4;
-    pub const Q_KEY: u32 = 1 << 5;
-    pub const RNR_TIMEOUT: u32 = 1 << 6;
-    pub const PRIMARY_PATH: u32 = 1 << 7;
-    pub const PM_STATE: u32 = 1 << 10;
-    pub const LAG_TX_AFFINITY: u32 = 1 << 15;
-    pub const PORT: u32 = 1 << 16;
-    pub const COUNTER_SET: u32 = 1 << 25;
-}
-use optional::{
-    ALTERNATE_PATH, COUNTER_SET, LAG_TX_AFFINITY, PKEY_INDEX, PM_STATE, PORT, Q_KEY, RAE,
-    RNR_TIMEOUT, RRE, RWE,
-};
 
 /// One group of fields that a transition takes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +43,7 @@ pub fn take(
         }
     };
     match group {
-        Take::Optional(ALTERNATE_PATH) => {
+        Take::Optional(ALT_ADDR_PATH) => {
             path(card, given, qpc::SECONDARY_ADDRESS_PATH)?;
             context[qpc::SECONDARY_ADDRESS_PATH.bytes()]
                 .copy_from_slice(&given[qpc::SECONDARY_ADDRESS_PATH.bytes()]);
@@ -80,7 +64,7 @@ pub fn take(
             }
             copy(&[index]);
         }
-        Take::Optional(PORT) => {
+        Take::Optional(PRI_PORT) => {
             let port = ads::VHCA_PORT_NUM.within(qpc::PRIMARY_ADDRESS_PATH);
             if field(port) != 1 {
                 return Err(Refusal::Port);
@@ -95,8 +79,8 @@ pub fn take(
             }
             copy(&[qpc::PM_STATE]);
         }
-        Take::Optional(LAG_TX_AFFINITY) => copy(&[qpc::LAG_TX_PORT_AFFINITY]),
-        Take::Optional(COUNTER_SET) => copy(&[qpc::COUNTER_SET_ID]),
+        Take::Optional(LAG_TX_AFF) => copy(&[qpc::LAG_TX_PORT_AFFINITY]),
+        Take::Optional(COUNTER_SET_ID) => copy(&[qpc::COUNTER_SET_ID]),
         Take::Optional(_) => return Err(Refusal::QpOptional),
         Take::Peer => {
             if !(1..=5).contains(&field(qpc::MTU)) {

@@ -6,12 +6,12 @@
 //! the first one is changed. The service itself is not among the fields: software that moves queue
 //! pairs by command does not always repeat it (UCX does not), and devices accept that.
 
+use mlx5_sys::ifc::opt_param::{
+    ALT_ADDR_PATH, COUNTER_SET_ID, LAG_TX_AFF, PKEY_INDEX, PM_STATE, PRI_PORT, PRIMARY_ADDR_PATH,
+    Q_KEY, RAE, RNR_TIMEOUT, RRE, RWE,
+};
 use mlx5_sys::ifc::{qpc, qpc_ext, rst2init_qp_in, rts2rts_qp_ext_in};
 
-use super::take::optional::{
-    ALTERNATE_PATH, COUNTER_SET, LAG_TX_AFFINITY, PKEY_INDEX, PM_STATE, PORT, PRIMARY_PATH, Q_KEY,
-    RAE, RNR_TIMEOUT, RRE, RWE,
-};
 use super::take::{Take, take};
 use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
@@ -41,10 +41,11 @@ fn start(
         return Err(Refusal::QpState);
     }
     // Measured on ConnectX-7: F128 of evidence/facts/commands.toml.
-    if (transition.from, transition.to) == (State::Rts, State::Rts) && mask & PRIMARY_PATH != 0 {
+    if (transition.from, transition.to) == (State::Rts, State::Rts) && mask & PRIMARY_ADDR_PATH != 0
+    {
         return Err(Refusal::QpPrimaryPath);
     }
-    if mask & !(transition.optional | LAG_TX_AFFINITY | COUNTER_SET) != 0 {
+    if mask & !(transition.optional | LAG_TX_AFF | COUNTER_SET_ID) != 0 {
         return Err(Refusal::QpOptional);
     }
     let bits = (0..32).map(|bit| 1 << bit).filter(|bit| mask & bit != 0).map(Take::Optional);
@@ -71,30 +72,30 @@ pub fn rst2init(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
             Service::Rc | Service::Xrc => &[
                 Take::Optional(PM_STATE),
                 Take::Optional(PKEY_INDEX),
-                Take::Optional(PORT),
+                Take::Optional(PRI_PORT),
                 Take::Optional(RRE),
                 Take::Optional(RWE),
                 Take::Optional(RAE),
-                Take::Optional(COUNTER_SET),
+                Take::Optional(COUNTER_SET_ID),
             ],
             Service::Uc => &[
                 Take::Optional(PM_STATE),
                 Take::Optional(PKEY_INDEX),
-                Take::Optional(PORT),
+                Take::Optional(PRI_PORT),
                 Take::Optional(RWE),
-                Take::Optional(COUNTER_SET),
+                Take::Optional(COUNTER_SET_ID),
             ],
             Service::Ud | Service::Ethernet => &[
                 Take::Optional(PKEY_INDEX),
-                Take::Optional(PORT),
+                Take::Optional(PRI_PORT),
                 Take::Optional(Q_KEY),
-                Take::Optional(COUNTER_SET),
+                Take::Optional(COUNTER_SET_ID),
             ],
             Service::Dc => &[
                 Take::Optional(PM_STATE),
                 Take::Optional(PKEY_INDEX),
-                Take::Optional(PORT),
-                Take::Optional(COUNTER_SET),
+                Take::Optional(PRI_PORT),
+                Take::Optional(COUNTER_SET_ID),
             ],
         },
         optional: 0,
@@ -107,7 +108,7 @@ pub fn init2init(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
         to: State::Init,
         required: &[],
         optional: PKEY_INDEX
-            | PORT
+            | PRI_PORT
             | match service {
                 Service::Rc | Service::Xrc => ACCESS,
                 Service::Uc => RWE,
@@ -130,8 +131,8 @@ pub fn init2rtr(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
         },
         optional: PKEY_INDEX
             | match service {
-                Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS,
-                Service::Uc => ALTERNATE_PATH | RWE,
+                Service::Rc | Service::Xrc => ALT_ADDR_PATH | ACCESS,
+                Service::Uc => ALT_ADDR_PATH | RWE,
                 Service::Ud | Service::Ethernet => Q_KEY,
                 // An initiator needs no access bits, but software gives them (UCX).
                 Service::Dc => ACCESS,
@@ -142,8 +143,8 @@ pub fn init2rtr(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
 /// Returns the optional parameters that may change while the queue pair sends.
 fn while_sending(service: Service) -> u32 {
     match service {
-        Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS | PM_STATE | RNR_TIMEOUT,
-        Service::Uc => ALTERNATE_PATH | RWE | PM_STATE,
+        Service::Rc | Service::Xrc => ALT_ADDR_PATH | ACCESS | PM_STATE | RNR_TIMEOUT,
+        Service::Uc => ALT_ADDR_PATH | RWE | PM_STATE,
         Service::Ud | Service::Ethernet => Q_KEY,
         Service::Dc => RNR_TIMEOUT,
     }

@@ -164,7 +164,7 @@ fn signature(cqe: &[u8]) -> u8 {
 
 /// Returns whether a send WQE's opcode is that of an atomic.
 fn is_atomic(code: u8) -> bool {
-    use crate::work::decode::opcode::{ATOMIC_CS, ATOMIC_FA, ATOMIC_MASKED_CS, ATOMIC_MASKED_FA};
+    use mlx5_sys::wqe::opcode::{ATOMIC_CS, ATOMIC_FA, ATOMIC_MASKED_CS, ATOMIC_MASKED_FA};
     matches!(code, ATOMIC_CS | ATOMIC_FA | ATOMIC_MASKED_CS | ATOMIC_MASKED_FA)
 }
 

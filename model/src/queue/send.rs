@@ -1,6 +1,7 @@
 //! Fetching from send queues.
 
 use mlx5_sys::ifc::qpc;
+use mlx5_sys::wqe::opcode;
 
 use super::prefetch::early_version;
 use super::{Denied, Fetch, Protection, SendWqe, Syndrome};
@@ -9,7 +10,7 @@ use crate::cost::Request;
 use crate::memory::{Fault, Memory};
 use crate::object::{Qp, SendQueue, State};
 use crate::trace::Observed;
-use crate::work::decode::{self, Control, opcode};
+use crate::work::decode::{self, Control};
 
 /// Bytes of a block (WQEBB).
 pub(super) const BLOCK: usize = 64;
@@ -113,7 +114,7 @@ impl Card {
 fn asks(code: u8) -> Request {
     match code {
         opcode::NOP => Request::Nop,
-        opcode::WAIT | opcode::SEND_ENABLE => Request::Steering,
+        opcode::WAIT | opcode::SEND_EN => Request::Steering,
         _ => Request::Packets,
     }
 }

@@ -1,34 +1,14 @@
 //! Decoding a WQE into a request. Written from the segment layouts of the PRM, independently of any
 //! encoder.
 
+use mlx5_sys::wqe::opcode;
+
 use super::{
     Address, Atomic, Data, EthernetSegment, Extended, Fence, Remote, SendWqe, Signal, Syndrome,
     TWO_GIB,
 };
 use super::{extended, tags, umr};
 use crate::wire::Service;
-
-/// Send opcodes (`mlx5dv.h`, `MLX5_OPCODE_*`).
-pub(crate) mod opcode {
-    pub const NOP: u8 = 0x00;
-    pub const WAIT: u8 = 0x0f;
-    pub const SEND_ENABLE: u8 = 0x17;
-    pub const MMO: u8 = 0x2f;
-    pub const TAG_MATCHING: u8 = 0x28;
-    pub const SEND_INVAL: u8 = 0x01;
-    pub const RDMA_WRITE: u8 = 0x08;
-    pub const RDMA_WRITE_IMM: u8 = 0x09;
-    pub const SEND: u8 = 0x0a;
-    pub const SEND_IMM: u8 = 0x0b;
-    pub const TSO: u8 = 0x0e;
-    pub const DUMP: u8 = 0x23;
-    pub const RDMA_READ: u8 = 0x10;
-    pub const ATOMIC_CS: u8 = 0x11;
-    pub const ATOMIC_FA: u8 = 0x12;
-    pub const ATOMIC_MASKED_CS: u8 = 0x14;
-    pub const ATOMIC_MASKED_FA: u8 = 0x15;
-    pub const UMR: u8 = 0x25;
-}
 
 /// The control segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +167,7 @@ fn has(service: Service, code: u8) -> bool {
         ),
         Service::Ud => matches!(
             code,
-            opcode::NOP | opcode::SEND | opcode::SEND_IMM | opcode::WAIT | opcode::SEND_ENABLE
+            opcode::NOP | opcode::SEND | opcode::SEND_IMM | opcode::WAIT | opcode::SEND_EN
         ),
         Service::Ethernet => {
             matches!(code, opcode::NOP | opcode::SEND | opcode::TSO | opcode::DUMP)
@@ -232,7 +212,7 @@ pub(crate) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
     }
     let stays = matches!(
         control.opcode,
-        opcode::NOP | opcode::UMR | opcode::WAIT | opcode::SEND_ENABLE | opcode::MMO
+        opcode::NOP | opcode::UMR | opcode::WAIT | opcode::SEND_EN | opcode::MMO
     );
     if service == Service::Xrc && !stays {
         let segment = segments.next().ok_or(Syndrome::LocalQpOperation)?;
@@ -305,7 +285,7 @@ fn fill(
             let list = |bytes: &[u8]| Ok(super::list(bytes));
             wqe.local = Some(Box::new(extended::Local::Tags(tags::decode(segments.0, list)?)));
         }
-        opcode::WAIT | opcode::SEND_ENABLE => {
+        opcode::WAIT | opcode::SEND_EN => {
             let wait = control.opcode == opcode::WAIT;
             wqe.local = Some(Box::new(extended::queues(wait, control.modifier, segments.0)?));
         }

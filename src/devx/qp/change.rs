@@ -2,11 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use mlx5_sys::ifc::{opcode, qp_2rst_in, qpc, qpc_ext, rst2init_qp_in, rts2rts_qp_ext_in};
+use mlx5_sys::ifc::{
+    opcode, opt_param, qp_2rst_in, qpc, qpc_ext, rst2init_qp_in, rts2rts_qp_ext_in,
+};
 use mlx5_sys::verbs::ibv_qp_attr_mask as bit;
 
-use super::context::{self, optional};
-use super::{ByCommand, CommandPair, Firmware};
+use super::{ByCommand, CommandPair, Firmware, context};
 use crate::devx::Command;
 use crate::error::Result;
 use crate::ib::{Access, Dci, Rc, Ud};
@@ -73,23 +74,23 @@ fn opcode_of(change: &Change) -> Option<u16> {
 /// Returns the optional parameters of a command, which are attributes that it need not have.
 fn optional_of(opcode: u16, mask: u32, rights: Access) -> u32 {
     let rights = [
-        (Access::REMOTE_WRITE, optional::RWE),
-        (Access::REMOTE_READ, optional::RRE),
-        (Access::REMOTE_ATOMIC, optional::RAE),
+        (Access::REMOTE_WRITE, opt_param::RWE),
+        (Access::REMOTE_READ, opt_param::RRE),
+        (Access::REMOTE_ATOMIC, opt_param::RAE),
     ]
     .into_iter()
     .filter(|(right, _)| rights.contains(*right))
     .fold(0, |mask, (_, parameter)| mask | parameter);
     let known: &[_] = match opcode {
         opcode::INIT2INIT_QP => &[
-            (bit::IBV_QP_PKEY_INDEX, optional::PKEY_INDEX),
-            (bit::IBV_QP_PORT, optional::PORT),
-            (bit::IBV_QP_QKEY, optional::Q_KEY),
+            (bit::IBV_QP_PKEY_INDEX, opt_param::PKEY_INDEX),
+            (bit::IBV_QP_PORT, opt_param::PRI_PORT),
+            (bit::IBV_QP_QKEY, opt_param::Q_KEY),
             (bit::IBV_QP_ACCESS_FLAGS, rights),
         ],
         opcode::INIT2RTR_QP | opcode::RTS2RTS_QP => &[
-            (bit::IBV_QP_ALT_PATH, optional::ALTERNATE_PATH),
-            (bit::IBV_QP_PATH_MIG_STATE, optional::PM_STATE),
+            (bit::IBV_QP_ALT_PATH, opt_param::ALT_ADDR_PATH),
+            (bit::IBV_QP_PATH_MIG_STATE, opt_param::PM_STATE),
             (bit::IBV_QP_ACCESS_FLAGS, rights),
         ],
         _ => &[],

@@ -23,18 +23,6 @@ const DATAGRAM_LOG_MESSAGE: u64 = 12;
 /// `st` of datagrams.
 const DATAGRAMS: u8 = 2;
 
-/// Optional parameters of moves (`qp.h`, `MLX5_QP_OPTPAR_*`).
-pub(super) mod optional {
-    pub(in crate::devx::qp) const ALTERNATE_PATH: u32 = 1 << 0;
-    pub(in crate::devx::qp) const RRE: u32 = 1 << 1;
-    pub(in crate::devx::qp) const RAE: u32 = 1 << 2;
-    pub(in crate::devx::qp) const RWE: u32 = 1 << 3;
-    pub(in crate::devx::qp) const PKEY_INDEX: u32 = 1 << 4;
-    pub(in crate::devx::qp) const Q_KEY: u32 = 1 << 5;
-    pub(in crate::devx::qp) const PM_STATE: u32 = 1 << 10;
-    pub(in crate::devx::qp) const PORT: u32 = 1 << 16;
-}
-
 /// Puts what `mask` says of the attributes into the context of a command that moves the queue pair.
 pub(super) fn set(
     mut command: Command,

@@ -1,5 +1,8 @@
 //! Commands on queue pairs, their states and multicast groups.
 
+use mlx5_sys::ifc::opt_param::{
+    ALT_ADDR_PATH, PM_STATE, PRIMARY_ADDR_PATH, Q_KEY, RNR_TIMEOUT, RRE,
+};
 use mlx5_sys::ifc::{
     Field, ads, attach_to_mcg_in, create_qp_in, create_qp_out, create_rmp_out, create_xrc_srq_out,
     create_xrq_out, destroy_qp_in, opcode, qpc, qpc_ext, query_qp_in, rst2init_qp_in,
@@ -8,9 +11,6 @@ use mlx5_sys::ifc::{
 
 use super::super::Refusal;
 use super::super::capability::{LOG_MAX_GROUPS, MAX_GROUP_MEMBERS};
-use super::super::take::optional::{
-    ALTERNATE_PATH, PM_STATE, PRIMARY_PATH, Q_KEY, RNR_TIMEOUT, RRE,
-};
 use super::dynamic::dct;
 use super::memory::umem;
 use super::queues::PAGE;
@@ -318,7 +318,7 @@ fn rst2init(rig: &mut Rig) -> Case {
 }
 
 fn init2init(rig: &mut Rig) -> Case {
-    let case = transition(rig, opcode::INIT2INIT_QP, State::Init, ALTERNATE_PATH);
+    let case = transition(rig, opcode::INIT2INIT_QP, State::Init, ALT_ADDR_PATH);
     let access = case.accepted.clone().set(MASK, 0b1110u64).set(field(qpc::ATOMIC_MODE), 0u64);
     case.otherwise(access, Refusal::QpAtomicMode)
 }
@@ -328,7 +328,7 @@ fn takes_path(case: Case) -> Case {
     let alternate = case
         .accepted
         .clone()
-        .set(MASK, ALTERNATE_PATH)
+        .set(MASK, ALT_ADDR_PATH)
         .set(field(ads::SRC_ADDR_INDEX.within(qpc::SECONDARY_ADDRESS_PATH)), 8u64);
     case.refuses(path(ads::SRC_ADDR_INDEX), 8u64, Refusal::GidIndex)
         .refuses(path(ads::PKEY_INDEX), 128u64, Refusal::PkeyIndex)
@@ -363,7 +363,7 @@ fn while_sending(rig: &mut Rig, opcode: u16, from: State) -> Case {
         // The extension of the context asks for a longer command.
         case.refuses(rts2rts_qp_ext_in::QPC_EXT, 1u64, Refusal::InputLength).refuses(
             MASK,
-            PRIMARY_PATH,
+            PRIMARY_ADDR_PATH,
             Refusal::QpPrimaryPath,
         )
     } else {

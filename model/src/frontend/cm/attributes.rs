@@ -1,5 +1,6 @@
 //! Answers to queries of an id: addresses, paths, and the attributes of its queue pair.
 
+use mlx5_sys::verbs::ibv_qp_attr_mask as bit;
 use zerocopy::IntoBytes;
 
 use super::super::uverbs::errno::{Errno, Result};
@@ -16,26 +17,6 @@ use crate::management::subnet::{Path, RATE};
 const ADDRESS: u32 = 0;
 const PATH: u32 = 1;
 const GID: u32 = 2;
-
-/// Bits of an attribute mask (`enum ib_qp_attr_mask`).
-mod mask {
-    pub const STATE: u32 = 1 << 0;
-    pub const ACCESS: u32 = 1 << 3;
-    pub const PKEY_INDEX: u32 = 1 << 4;
-    pub const PORT: u32 = 1 << 5;
-    pub const QKEY: u32 = 1 << 6;
-    pub const AV: u32 = 1 << 7;
-    pub const PATH_MTU: u32 = 1 << 8;
-    pub const TIMEOUT: u32 = 1 << 9;
-    pub const RETRY: u32 = 1 << 10;
-    pub const RNR_RETRY: u32 = 1 << 11;
-    pub const RQ_PSN: u32 = 1 << 12;
-    pub const MAX_RD_ATOMIC: u32 = 1 << 13;
-    pub const MIN_RNR_TIMER: u32 = 1 << 15;
-    pub const SQ_PSN: u32 = 1 << 16;
-    pub const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
-    pub const DEST_QPN: u32 = 1 << 20;
-}
 
 /// States of a queue pair (`enum ib_qp_state`).
 mod qp_state {
@@ -70,17 +51,18 @@ impl State {
     pub fn queue_pair(&mut self, file: u64, number: u32, state: u32) -> Result<QpAttr> {
         let id = self.id(file, number)?;
         let place = id.place.ok_or(Errno::EINVAL)?;
-        let mut attr = QpAttr { qp_state: state, qp_attr_mask: mask::STATE, ..QpAttr::default() };
+        let mut attr =
+            QpAttr { qp_state: state, qp_attr_mask: bit::IBV_QP_STATE.0, ..QpAttr::default() };
         let local = id.connection.filter(|_| !id.is_datagram());
         let Some(local) = local else {
             // No connection yet: only a port.
             attr.port_num = 1;
-            attr.qp_attr_mask |= mask::PKEY_INDEX | mask::PORT;
+            attr.qp_attr_mask |= (bit::IBV_QP_PKEY_INDEX | bit::IBV_QP_PORT).0;
             if id.is_datagram() {
                 attr.qkey = id.q_key;
-                attr.qp_attr_mask |= mask::QKEY;
+                attr.qp_attr_mask |= bit::IBV_QP_QKEY.0;
             } else {
-                attr.qp_attr_mask |= mask::ACCESS;
+                attr.qp_attr_mask |= bit::IBV_QP_ACCESS_FLAGS.0;
             }
             return Ok(attr);
         };
@@ -100,7 +82,8 @@ impl State {
                 if known.responder_resources > 0 {
                     attr.qp_access_flags |= REMOTE_READ_AND_ATOMIC;
                 }
-                attr.qp_attr_mask |= mask::ACCESS | mask::PKEY_INDEX | mask::PORT;
+                attr.qp_attr_mask |=
+                    (bit::IBV_QP_ACCESS_FLAGS | bit::IBV_QP_PKEY_INDEX | bit::IBV_QP_PORT).0;
             }
             qp_state::RTR if may(Phase::Replied) => {
                 let path = path.ok_or(Errno::EINVAL)?;
@@ -108,24 +91,32 @@ impl State {
                 attr.path_mtu = known.mtu.into();
                 attr.dest_qp_num = known.remote_qp;
                 attr.rq_psn = known.receive_psn;
-                attr.qp_attr_mask |= mask::AV | mask::PATH_MTU | mask::DEST_QPN | mask::RQ_PSN;
+                attr.qp_attr_mask |= (bit::IBV_QP_AV
+                    | bit::IBV_QP_PATH_MTU
+                    | bit::IBV_QP_DEST_QPN
+                    | bit::IBV_QP_RQ_PSN)
+                    .0;
                 if matches!(kind, qp_type::RC | qp_type::XRC_TGT) {
                     attr.max_dest_rd_atomic = known.responder_resources;
-                    attr.qp_attr_mask |= mask::MAX_DEST_RD_ATOMIC | mask::MIN_RNR_TIMER;
+                    attr.qp_attr_mask |=
+                        (bit::IBV_QP_MAX_DEST_RD_ATOMIC | bit::IBV_QP_MIN_RNR_TIMER).0;
                 }
             }
             qp_state::RTS if may(Phase::Replied) => {
                 attr.sq_psn = known.send_psn;
-                attr.qp_attr_mask |= mask::SQ_PSN;
+                attr.qp_attr_mask |= bit::IBV_QP_SQ_PSN.0;
                 if matches!(kind, qp_type::RC | qp_type::XRC_INI) {
                     attr.retry_cnt = known.retry_count;
                     attr.rnr_retry = known.rnr_retry_count;
                     attr.max_rd_atomic = known.initiator_depth;
-                    attr.qp_attr_mask |= mask::RETRY | mask::RNR_RETRY | mask::MAX_RD_ATOMIC;
+                    attr.qp_attr_mask |= (bit::IBV_QP_RETRY_CNT
+                        | bit::IBV_QP_RNR_RETRY
+                        | bit::IBV_QP_MAX_QP_RD_ATOMIC)
+                        .0;
                 }
                 if kind != qp_type::UC {
                     attr.timeout = timeout;
-                    attr.qp_attr_mask |= mask::TIMEOUT;
+                    attr.qp_attr_mask |= bit::IBV_QP_TIMEOUT.0;
                 }
             }
             _ => return Err(Errno::EINVAL),

@@ -1,7 +1,7 @@
 //! Queue pairs: state transitions.
 
 use mlx5_sys::ifc::{
-    Field, ads, cmd_hca_cap, opcode, qpc, rst2init_qp_in, rst2init_qp_out, sqd2rts_qp_in,
+    Field, ads, cmd_hca_cap, opcode, opt_param, qpc, rst2init_qp_in, rst2init_qp_out, sqd2rts_qp_in,
 };
 use zerocopy::IntoBytes;
 
@@ -156,42 +156,23 @@ fn initiator(from: u8, to: u8) -> Option<(u32, u32)> {
     })
 }
 
-/// Optional parameters of the card's commands (`MLX5_QP_OPTPAR_*`).
-mod option {
-    pub const ALT_ADDR_PATH: u32 = 1 << 0;
-    pub const RRE: u32 = 1 << 1;
-    pub const RAE: u32 = 1 << 2;
-    pub const RWE: u32 = 1 << 3;
-    pub const PKEY_INDEX: u32 = 1 << 4;
-    pub const Q_KEY: u32 = 1 << 5;
-    pub const RNR_TIMEOUT: u32 = 1 << 6;
-    pub const PRIMARY_ADDR_PATH: u32 = 1 << 7;
-    pub const SRA_MAX: u32 = 1 << 8;
-    pub const RRA_MAX: u32 = 1 << 9;
-    pub const PM_STATE: u32 = 1 << 10;
-    pub const RETRY_COUNT: u32 = 1 << 12;
-    pub const RNR_RETRY: u32 = 1 << 13;
-    pub const ACK_TIMEOUT: u32 = 1 << 14;
-    pub const PRI_PORT: u32 = 1 << 16;
-}
-
 /// The optional parameters that the attributes amount to.
 fn options(attributes: u32) -> u32 {
-    const REMOTE: u32 = option::RRE | option::RAE | option::RWE;
+    const REMOTE: u32 = opt_param::RRE | opt_param::RAE | opt_param::RWE;
     let table = [
         (ACCESS_FLAGS, REMOTE),
-        (PKEY_INDEX, option::PKEY_INDEX),
-        (PORT, option::PRI_PORT),
-        (QKEY, option::Q_KEY),
-        (AV, option::PRIMARY_ADDR_PATH | option::PRI_PORT),
-        (TIMEOUT, option::ACK_TIMEOUT),
-        (RETRY_CNT, option::RETRY_COUNT),
-        (RNR_RETRY, option::RNR_RETRY),
-        (MAX_QP_RD_ATOMIC, option::SRA_MAX),
-        (ALT_PATH, option::ALT_ADDR_PATH),
-        (MIN_RNR_TIMER, option::RNR_TIMEOUT),
-        (MAX_DEST_RD_ATOMIC, option::RRA_MAX | REMOTE),
-        (PATH_MIG_STATE, option::PM_STATE),
+        (PKEY_INDEX, opt_param::PKEY_INDEX),
+        (PORT, opt_param::PRI_PORT),
+        (QKEY, opt_param::Q_KEY),
+        (AV, opt_param::PRIMARY_ADDR_PATH | opt_param::PRI_PORT),
+        (TIMEOUT, opt_param::ACK_TIMEOUT),
+        (RETRY_CNT, opt_param::RETRY_COUNT),
+        (RNR_RETRY, opt_param::RNR_RETRY),
+        (MAX_QP_RD_ATOMIC, opt_param::SRA_MAX),
+        (ALT_PATH, opt_param::ALT_ADDR_PATH),
+        (MIN_RNR_TIMER, opt_param::RNR_TIMEOUT),
+        (MAX_DEST_RD_ATOMIC, opt_param::RRA_MAX | REMOTE),
+        (PATH_MIG_STATE, opt_param::PM_STATE),
     ];
     table.iter().filter(|(bit, _)| attributes & bit != 0).fold(0, |all, (_, option)| all | option)
 }
@@ -199,8 +180,10 @@ fn options(attributes: u32) -> u32 {
 /// The optional parameters that the card takes in a transition; others are required there, or have
 /// no meaning.
 fn allowed(kind: Kind, from: u8, to: u8) -> u32 {
-    use option::{ALT_ADDR_PATH, PM_STATE, PRI_PORT, Q_KEY, RAE, RNR_TIMEOUT, RRE, RWE};
-    let pkey = option::PKEY_INDEX;
+    use mlx5_sys::ifc::opt_param::{
+        ALT_ADDR_PATH, PM_STATE, PRI_PORT, Q_KEY, RAE, RNR_TIMEOUT, RRE, RWE,
+    };
+    let pkey = opt_param::PKEY_INDEX;
     let pick = |rc: u32, uc: u32, ud: u32| match kind {
         Kind::Rc | Kind::XrcInitiator | Kind::XrcTarget => rc,
         Kind::Uc => uc,

@@ -3,6 +3,7 @@
 //! queue reports them.
 
 use mlx5_sys::ifc::query_q_counter_out;
+use mlx5_sys::wqe::opcode;
 
 use super::super::{Completion, Parameters, Psn};
 use super::requester::{Kind, Request, Requester};
@@ -50,7 +51,7 @@ impl Requester {
         let read = SendWqe {
             remote: Some(Remote { address, key }),
             data: rendezvous.data.clone(),
-            ..SendWqe::bare(0, 0x10, Signal::OnError)
+            ..SendWqe::bare(0, opcode::RDMA_READ, Signal::OnError)
         };
         self.push(own, read, Kind::Read, length.into(), message);
         let answer = rendezvous.answer();
@@ -58,7 +59,7 @@ impl Requester {
         let end = SendWqe {
             data: vec![Data::Inline(answer)],
             fence: Fence::Full,
-            ..SendWqe::bare(0, 0x0a, Signal::OnError)
+            ..SendWqe::bare(0, opcode::SEND, Signal::OnError)
         };
         self.push(own, end, Kind::Send { immediate: false }, length, Fetched::End);
     }

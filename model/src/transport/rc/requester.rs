@@ -4,6 +4,8 @@ mod timers;
 
 use std::collections::VecDeque;
 
+use mlx5_sys::wqe::opcode;
+
 use super::super::local::Alone;
 use super::super::{Completion, Parameters, Psn};
 use super::credits::credits;
@@ -52,19 +54,19 @@ pub(super) enum Kind {
 impl Kind {
     fn of(wqe: &SendWqe, longest: u64) -> Self {
         let kind = match wqe.opcode {
-            0x00 => Self::Nop,
-            0x01 => Self::SendInvalidate,
-            0x08 => Self::Write { immediate: false },
-            0x09 => Self::Write { immediate: true },
-            0x0a => Self::Send { immediate: false },
-            0x0b => Self::Send { immediate: true },
-            0x10 => Self::Read,
-            0x11 => Self::CompareSwap,
-            0x12 => Self::FetchAdd,
-            0x14 => Self::Masked { swap: true },
-            0x15 => Self::Masked { swap: false },
-            0x0f | 0x17 | 0x28 | 0x2f => Self::Local,
-            0x25 => Self::Umr,
+            opcode::NOP => Self::Nop,
+            opcode::SEND_INVAL => Self::SendInvalidate,
+            opcode::RDMA_WRITE => Self::Write { immediate: false },
+            opcode::RDMA_WRITE_IMM => Self::Write { immediate: true },
+            opcode::SEND => Self::Send { immediate: false },
+            opcode::SEND_IMM => Self::Send { immediate: true },
+            opcode::RDMA_READ => Self::Read,
+            opcode::ATOMIC_CS => Self::CompareSwap,
+            opcode::ATOMIC_FA => Self::FetchAdd,
+            opcode::ATOMIC_MASKED_CS => Self::Masked { swap: true },
+            opcode::ATOMIC_MASKED_FA => Self::Masked { swap: false },
+            opcode::WAIT | opcode::SEND_EN | opcode::TAG_MATCHING | opcode::MMO => Self::Local,
+            opcode::UMR => Self::Umr,
             _ => return Self::Failed(Syndrome::LocalQpOperation),
         };
         let length = wqe.length();

@@ -1,5 +1,7 @@
 //! Turning WQEs into packets without answers: a request is done when its last packet has left.
 
+use mlx5_sys::wqe::opcode;
+
 use super::super::local::Alone;
 use super::super::{Completion, Parameters, Psn};
 use super::datagram;
@@ -131,14 +133,14 @@ impl Sender {
         };
         let sends = own.special != Some(Special::Umr);
         let kind = match wqe.opcode {
-            0x08..=0x0b if !sends => Err(Syndrome::LocalQpOperation),
-            0x00 => Ok(Kind::Nop),
-            0x08 => Ok(Kind::Write { immediate: false }),
-            0x09 => Ok(Kind::Write { immediate: true }),
-            0x0a => Ok(Kind::Send { immediate: false }),
-            0x0b => Ok(Kind::Send { immediate: true }),
-            0x25 => Ok(Kind::Umr),
-            0x0f | 0x17 => Ok(Kind::Local),
+            opcode::RDMA_WRITE..=opcode::SEND_IMM if !sends => Err(Syndrome::LocalQpOperation),
+            opcode::NOP => Ok(Kind::Nop),
+            opcode::RDMA_WRITE => Ok(Kind::Write { immediate: false }),
+            opcode::RDMA_WRITE_IMM => Ok(Kind::Write { immediate: true }),
+            opcode::SEND => Ok(Kind::Send { immediate: false }),
+            opcode::SEND_IMM => Ok(Kind::Send { immediate: true }),
+            opcode::UMR => Ok(Kind::Umr),
+            opcode::WAIT | opcode::SEND_EN => Ok(Kind::Local),
             _ => Err(Syndrome::LocalQpOperation),
         };
         // A datagram is one packet.

@@ -211,7 +211,7 @@ proptest! {
             let (modifier, chosen) = match code % 0x1a {
                 0x13 => (0, opcode::UMR),
                 0x14 => (1, opcode::MMO),
-                0x15 => (0, opcode::SEND_ENABLE),
+                0x15 => (0, opcode::SEND_EN),
                 other @ 0x16..=0x19 => (8 | other & 3, opcode::ATOMIC_MASKED_CS | code >> 7),
                 other => (0, other),
             };

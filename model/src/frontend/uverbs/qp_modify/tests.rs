@@ -23,6 +23,6 @@ fn what_a_transition_needs_is_not_optional_to_the_card() {
     // INIT to RTR needs the path. The card takes it without an optional bit.
     let (needed, _) = transition(Kind::Rc, INIT, RTR).unwrap();
     let told = options(needed) & allowed(Kind::Rc, INIT, RTR);
-    assert_eq!(told & option::PRIMARY_ADDR_PATH, 0);
-    assert_eq!(told, option::RRE | option::RAE | option::RWE);
+    assert_eq!(told & opt_param::PRIMARY_ADDR_PATH, 0);
+    assert_eq!(told, opt_param::RRE | opt_param::RAE | opt_param::RWE);
 }
