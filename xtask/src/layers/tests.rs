@@ -173,3 +173,36 @@ fn every_place_has_a_reason_and_every_checked_package_an_order() {
         assert!(ORDERS.iter().any(|order| order.package == *package), "{package}");
     }
 }
+
+/// Returns the names in backquotes of a cell, without slashes at their ends.
+fn names(cell: &str) -> Vec<String> {
+    let quoted = cell.split('`').skip(1).step_by(2);
+    quoted.map(|name| name.trim_end_matches('/').to_owned()).collect()
+}
+
+#[test]
+fn the_pages_have_the_modules_in_their_order() {
+    let page = |path: &str| fs::read_to_string(build::root().join(path)).unwrap();
+    let architecture = page("docs/architecture.md");
+    let architecture = architecture.split("\n| crate | modules, lowest first |\n").nth(1).unwrap();
+    for order in ORDERS {
+        let start = format!("| `{}` | ", order.package);
+        let row = architecture.lines().find_map(|line| line.strip_prefix(&start));
+        let row = row.unwrap_or_else(|| panic!("docs/architecture.md has no row of {start}"));
+        let listed = names(row.split(['(', '|']).next().unwrap());
+        let modules: Vec<&str> = order.modules.iter().map(|(name, _)| *name).collect();
+        assert_eq!(listed, modules, "docs/architecture.md, the row of {}", order.package);
+    }
+    let model = ORDERS.iter().find(|order| order.package == "mlx5-model").unwrap();
+    let page = page("docs/model.md");
+    let table = page.split("\n## Modules, lowest first\n").nth(1).unwrap();
+    let rows = table.lines().skip_while(|line| !line.starts_with("|---"));
+    let rows = rows.skip(1).take_while(|line| line.starts_with('|'));
+    let mut listed: Vec<String> = rows
+        .flat_map(|row| names(row.split('|').nth(1).unwrap()))
+        .map(|name| name.split('/').next().unwrap().to_owned())
+        .collect();
+    listed.dedup();
+    let modules: Vec<&str> = model.modules.iter().map(|(name, _)| *name).collect();
+    assert_eq!(listed, modules, "docs/model.md, \"Modules, lowest first\"");
+}
