@@ -87,6 +87,11 @@ const fn at_most(most: f64) -> Limit {
     Limit { column: column::RAW, most, times: None, held: true }
 }
 
+/// The owned layer executes at most `most`.
+const fn at_most_owned(most: f64) -> Limit {
+    Limit { column: column::OWNED, ..at_most(most) }
+}
+
 /// The owned layer executes at most so many times what the raw layer does.
 const fn at_most_raw(times: f64) -> Limit {
     Limit {
@@ -142,7 +147,7 @@ use column::{EXTENDED, FLOOR};
 
 rows! {
     Inline: "8-byte inline WRITE, signaled, BlueFlame", How::Post,
-        [at_most(54.0).and(1.5, FLOOR), at_most_raw(1.2)];
+        [at_most(54.0).and(1.5, FLOOR), at_most_owned(62.0)];
     Pointer: "64-byte pointer WRITE, signaled, BlueFlame", How::Post,
         [at_most(49.0).and(1.5, FLOOR)];
     List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(27.7)];
@@ -199,7 +204,7 @@ rows! {
         [at_most(73.0)];
     PollInside: "poll, one receive of 8 bytes in the CQE", How::Take, [at_most(110.0)];
     PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(47.0)];
-    Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];
+    Receive: "post_recv, one SGE", How::Fill, [at_most(20.0), at_most_owned(40.0)];
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(30.0)];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
     ReceiveShared: "post_srq_recv, one SGE", How::Fill, [at_most(36.0)];
@@ -213,7 +218,7 @@ rows! {
     PoolList: "the same program: list of 32 such, per WR", How::Lists(LIST), [at_most_raw(1.15)];
     PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.45)];
     PoolEmpty: "the same program: poll, empty", How::Idle, [at_most_raw(1.15)];
-    PoolReceive: "the same program: post_recv from a pool", How::Fill, [at_most_raw(1.15)];
+    PoolReceive: "the same program: post_recv from a pool", How::Fill, [at_most_raw(1.0)];
 }
 
 impl Row {

@@ -20,16 +20,20 @@ pub trait InFlight: fmt::Debug {
 ///
 /// The slot of a WQE's first block owns the memory of the request, from the post until the request
 /// is retired. Other slots are empty. Only a batch that was leaked leaves memory in other slots, for
-/// the next post to drop. A prepared request has no memory, and firing it does not use its slot: so
-/// [`drop_leaked`](Self::drop_leaked) is called before requests are prepared.
+/// the next post to drop; receives are not posted in batches. A prepared request has no memory, and
+/// firing it does not use its slot: so [`drop_leaked`](Self::drop_leaked) is called before requests
+/// are prepared.
 ///
 /// The memory outlives the flight while the HCA may work on it: a dropped flight hands it to the
 /// owner of the ring.
+// In this order, so that a post finds the slots at an offset: what is at the address of the flight,
+// which a post also passes on, takes an instruction more.
+#[repr(C)]
 pub struct Flight {
-    pub(super) slots: Box<[Buffers]>,
-    pub(super) shape: Shape,
     /// Protection domain of the memory that requests may name.
     pub(super) domain: DomainId,
+    pub(super) slots: Box<[Buffers]>,
+    pub(super) shape: Shape,
     /// Owner of the ring, which takes the memory over when the flight is dropped.
     pub(super) owner: Arc<dyn QueueOwner>,
 }
@@ -50,6 +54,15 @@ impl Flight {
     #[inline(always)]
     pub(super) fn put(&mut self, at: Counter, request: impl Owned) {
         put(self.slot(at), request);
+    }
+
+    /// Stores the memory of a receive, see [`put`](Self::put). Its slot is empty, since receives are
+    /// posted singly; what is there would be leaked.
+    #[inline(always)]
+    pub(super) fn put_receive(&mut self, at: Counter, memory: impl Owned) {
+        let slot = self.slot(at);
+        debug_assert!(matches!(slot, Buffers::None), "the receive before was taken out");
+        forget(replace(slot, memory.into_buffers()));
     }
 
     /// Stores the memory of a request, see [`put`](Self::put).

@@ -129,7 +129,7 @@ impl Receiver {
         // the call returns: nothing reads, writes or borrows it. A poll that returns the completion
         // returns them, or `after_reset` does. A dropped flight gives them to the queue pair.
         if unsafe { self.queue.ring.post_usual(id, &memory) } {
-            self.flight.put(head, memory);
+            self.flight.put_receive(head, memory);
             return Ok(());
         }
         // `black_box` makes it other memory for the compiler, so that only this path needs its
@@ -140,7 +140,7 @@ impl Receiver {
         if let Err(error) = unsafe { self.queue.ring.post_any(id, &memory) } {
             return Err(Refused { error, operation: memory });
         }
-        self.flight.put(head, memory);
+        self.flight.put_receive(head, memory);
         Ok(())
     }
 
