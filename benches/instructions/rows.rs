@@ -189,9 +189,9 @@ rows! {
         [at_most(79.0).and(1.0 / 3.0, EXTENDED)];
     Masked: "masked fetch and add, 8 bytes, BlueFlame", How::Post, [at_most(53.0)];
     KeyList: "key over four pieces, UMR of three blocks", How::Post,
-        [at_most(146.0).and(1.0 / 3.0, EXTENDED)];
-    Bind: "memory window bound, UMR of three blocks", How::Post, [at_most(150.0)];
-    Poll: "poll, one success", How::Poll, [at_most(30.3)];
+        [at_most(143.0).and(1.0 / 3.0, EXTENDED)];
+    Bind: "memory window bound, UMR of three blocks", How::Post, [at_most(139.0)];
+    Poll: "poll, one success", How::Poll, [at_most(30.3), at_most_owned(38.0)];
     Empty: "poll, empty", How::Idle, [at_most(10.0)];
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];
     PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(45.0)];
@@ -216,7 +216,7 @@ rows! {
     TagPoll: "poll, one message of a list of tags", How::Take, [at_most(104.0)];
     PoolPost: "the same program: 64-byte WRITE from a pool", How::Post, [at_most_raw(1.15)];
     PoolList: "the same program: list of 32 such, per WR", How::Lists(LIST), [at_most_raw(1.15)];
-    PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.45)];
+    PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.3)];
     PoolEmpty: "the same program: poll, empty", How::Idle, [at_most_raw(1.15)];
     PoolReceive: "the same program: post_recv from a pool", How::Fill, [at_most_raw(1.0)];
 }

@@ -333,13 +333,15 @@ impl<T: Transport> Endpoints<T> {
     /// Takes the next request that is retired.
     #[inline]
     fn next_retired(&mut self) -> Option<Polled> {
-        match self.completions.find(&mut self.members) {
+        // SAFETY: `insert` made each send queue with this reader, so they complete there.
+        match unsafe { self.completions.find(&mut self.members) } {
             Found::Nothing => None,
             Found::Send(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a send.
                 unsafe { self.completions.take_found() };
                 let (key, core, _) = self.members.sender()?;
-                Some(Ok((key, core.oldest(done))))
+                // SAFETY: as above, of the send queue that was found last.
+                Some(Ok((key, unsafe { core.found(done) })))
             }
             Found::Receive(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a receive.

@@ -14,6 +14,12 @@ use crate::ring::source::{DomainId, QueueOwner};
 pub trait InFlight: fmt::Debug {
     /// Takes the memory of the request whose WQE begins at this counter.
     fn take(&mut self, at: Counter) -> Buffers;
+
+    /// Takes the memory of a request, see [`take`](Self::take).
+    ///
+    /// # Safety
+    /// `place` is that of a WQE in the ring of this flight.
+    unsafe fn take_at(&mut self, place: Place) -> Buffers;
 }
 
 /// The memory of requests in flight in a ring: one slot for each of the ring's. Allocated once.
@@ -72,7 +78,7 @@ impl Flight {
     #[inline(always)]
     pub(super) unsafe fn put_at(&mut self, place: Place, request: impl Owned) {
         // SAFETY: there is a slot for each of the ring's blocks.
-        put(unsafe { place.among(&mut self.slots) }, request);
+        put(unsafe { &mut *place.among(self.slots.as_mut_ptr()) }, request);
     }
 
     /// Drops the memory that leaked batches left in slots. `posted` are the starts of all requests
@@ -99,6 +105,12 @@ impl InFlight for Flight {
     #[inline(always)]
     fn take(&mut self, at: Counter) -> Buffers {
         take(self.slot(at))
+    }
+
+    #[inline(always)]
+    unsafe fn take_at(&mut self, place: Place) -> Buffers {
+        // SAFETY: there is a slot for each of the ring's blocks.
+        take(unsafe { &mut *place.among(self.slots.as_mut_ptr()) })
     }
 }
 

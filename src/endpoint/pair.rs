@@ -185,9 +185,22 @@ fn post_any<T: Transport, O: PostOn<T> + Owned>(
 }
 
 impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
-    /// Returns the oldest request, of one block, which a poll has just found retired.
+    /// Returns the request that a poll has found.
+    ///
+    /// # Safety
+    /// The last call on the reader was [`find`](CqReader::find), and it found a send of this queue.
     #[inline(always)]
-    pub(super) fn oldest(&mut self, done: SendDone) -> Returned {
+    pub(super) unsafe fn found(&mut self, done: SendDone) -> Returned {
+        let place = self.send.ring(INTERNAL).retired();
+        // SAFETY: `find` has retired the ring's oldest request, which is there. The flight is of the
+        // ring.
+        let buffers = unsafe { self.flight.take_at(place) };
+        self.send.release(INTERNAL);
+        Returned { id: done.id, buffers, outcome: Outcome::Sent(done) }
+    }
+
+    /// Returns the oldest request, of one block, which a poll has just retired.
+    fn oldest(&mut self, done: SendDone) -> Returned {
         let buffers = self.flight.take(self.send.ring(INTERNAL).cursor.tail().before());
         self.send.release(INTERNAL);
         Returned { id: done.id, buffers, outcome: Outcome::Sent(done) }

@@ -11,6 +11,7 @@ use super::pair::{Core, SendHalf};
 use super::receiver::ReceiveHalf;
 use super::{Buffers, Endpoint, MrSlice, Owned, Receiver, Refused};
 use crate::ib::{Counter, Internal, Rc, Shape, Transport};
+use crate::ring::own::Place;
 use crate::ring::send_ring::SendRing;
 use crate::ring::source::{DomainId, QueueOwner};
 use crate::ring::{Producer, Queues, ReceiveSide, Retirer, SendSide};
@@ -120,6 +121,14 @@ impl<T: Transport> InFlight for Landing<T> {
         // SAFETY: the owner of this value retires the requests, and takes the memory of one that is
         // retired before it releases the request's blocks.
         unsafe { self.0.flight.swap(at, Buffers::None) }
+    }
+
+    #[inline(always)]
+    unsafe fn take_at(&mut self, place: Place) -> Buffers {
+        let first = self.0.flight.slots.as_ptr().cast_mut();
+        // SAFETY: there is a slot for each of the ring's blocks. No other thread uses this one, as
+        // for `take`.
+        take(unsafe { &mut *UnsafeCell::raw_get(place.among(first)) })
     }
 }
 

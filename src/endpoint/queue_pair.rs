@@ -450,12 +450,14 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
     fn next_retired(&mut self) -> Option<Result<Returned, EndpointError>> {
         let core = &mut self.core;
         let mut queues = (&mut core.send, core.receive.queue_mut(INTERNAL));
-        match self.completions.find(&mut queues) {
+        // SAFETY: `Core::new` made the send queue with this reader, so it completes there.
+        match unsafe { self.completions.find(&mut queues) } {
             Found::Nothing => None,
             Found::Send(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a send.
                 unsafe { self.completions.take_found() };
-                Some(Ok(core.oldest(done)))
+                // SAFETY: as above, of the only send queue.
+                Some(Ok(unsafe { core.found(done) }))
             }
             Found::Receive(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a receive.

@@ -28,7 +28,8 @@ const LONGEST: u32 = (BF_BUFFER_SIZE / SEGMENT_SIZE) as u32;
 pub(super) struct Run {
     /// The head after the last key change.
     head: Counter,
-    /// Up to here, blocks are free and contiguous, CQ slots suffice, and no error was seen.
+    /// Up to here, blocks are free and contiguous, CQ slots suffice, no error was seen, and nothing
+    /// was written ahead.
     clear: Counter,
 }
 
@@ -36,6 +37,12 @@ impl Run {
     /// Creates an empty run at this head.
     pub(super) fn none(head: Counter) -> Self {
         Self { head, clear: head }
+    }
+
+    /// Ends the run.
+    #[inline(always)]
+    pub(super) fn end(&mut self) {
+        self.clear = self.head;
     }
 }
 
@@ -105,12 +112,7 @@ impl SendRing {
         let blocks = ds / UNITS;
         let next = head.plus(blocks);
         let slot = self.cursor.shape().slot(head);
-        if ds % UNITS != 0
-            || blocks < 2
-            || blocks > self.run.clear.since(head)
-            || ds > LONGEST
-            || self.is_open()
-        {
+        if ds % UNITS != 0 || blocks < 2 || blocks > self.run.clear.since(head) || ds > LONGEST {
             return Ok(false);
         }
         let mut flags = self.flags(operation);

@@ -52,18 +52,19 @@ impl Own for Held {
 
 /// The place of a WQE in its ring: the offset of its first block's entry in the shadow.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Place(pub(super) usize);
+pub struct Place(pub(super) usize);
 
 impl Place {
-    /// Returns the item for the WQE among one of 32 bytes for each block.
+    /// Returns the address of the item for the WQE among items of 32 bytes, one for each block of
+    /// the ring, of which `first` is the first.
     ///
     /// # Safety
     /// There are as many items as the ring has blocks.
     #[inline(always)]
-    pub(crate) unsafe fn among<I>(self, items: &mut [I]) -> &mut I {
+    pub(crate) unsafe fn among<I>(self, first: *mut I) -> *mut I {
         // One address operation can compute it from the entry's offset.
         const { assert!(size_of::<I>() == 2 * size_of::<Entry>()) };
         // SAFETY: the offset is that of one of the ring's blocks, and there is an item for each.
-        unsafe { &mut *items.as_mut_ptr().byte_add(2 * self.0) }
+        unsafe { first.byte_add(2 * self.0) }
     }
 }

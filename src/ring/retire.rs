@@ -4,6 +4,7 @@ use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
 use super::keys::Run;
+use super::own::Place;
 use super::scatter;
 use super::send_ring::SendRing;
 use super::shadow::{Entry, Key};
@@ -38,9 +39,9 @@ impl SendSide<'_> {
     }
 
     /// Retires the plain request that a CQE of the CQ `cq` reports. The CQE is a success without
-    /// data in it. Without `ANY`, the request must be the oldest one. `None`, and nothing
-    /// changes, if it is another request or of another queue. The caller publishes the consumer
-    /// index, then calls [`release`](Self::release).
+    /// data in it. Without `ANY`, the request must be the oldest one, and `cq` is the queue's.
+    /// `None`, and nothing changes, if it is another request or of another queue. The caller
+    /// publishes the consumer index, then calls [`release`](Self::release).
     #[inline(always)]
     pub(super) fn retire_plain<const ANY: bool>(
         &mut self,
@@ -109,14 +110,15 @@ impl SendSide<'_> {
 
 impl SendRing {
     /// Retires the outstanding plain WQE that a CQE of the CQ `cq` with these last eight bytes
-    /// reports, and all before it. Without `ANY`, the WQE must be the oldest.
+    /// reports, and all before it. Without `ANY`, the WQE must be the oldest, and `cq` is the
+    /// queue's.
     #[inline(always)]
     fn retire_plain<const ANY: bool>(&mut self, cq: CqId, end: u64) -> Option<Entry> {
-        if self.expects != cq {
+        if ANY && self.cq != cq {
             return None;
         }
         if let Some(entry) = self.shadow.retire_oldest(end) {
-            // An entry that looks posted is posted (`expects`), so the queue is not empty.
+            // An entry that looks posted is posted (`pause`), so the queue is not empty.
             self.cursor.retire_known(self.cursor.tail().plus(1));
             return Some(entry);
         }
@@ -134,11 +136,22 @@ impl SendRing {
         self.retire_later(Key::reported(end)).copied()
     }
 
+    /// Returns the place of the request that [`retire_plain`](Self::retire_plain) has just retired,
+    /// the oldest.
+    #[inline(always)]
+    pub(crate) fn retired(&self) -> Place {
+        Place(self.shadow.retired())
+    }
+
     /// Handles [`retire_plain`](Self::retire_plain) for a WQE that is neither the oldest nor ends a
     /// stride like the last one, or begins a lap. A separate call, so that the other cases
     /// need no registers for it.
     #[inline(never)]
     fn retire_later(&mut self, reported: Key) -> Option<&Entry> {
+        // It retires those before it, too.
+        if self.order == CompletionOrder::Any {
+            return None;
+        }
         let counter = self.cursor.outstanding(reported.index())?;
         if self.shadow.get(counter).key != reported {
             return None;
@@ -209,7 +222,6 @@ impl SendRing {
             tail = tail.plus(blocks);
         }
         self.cursor.retire_known(tail);
-        self.shadow.set_tail(tail);
         Some(())
     }
 

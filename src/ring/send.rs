@@ -393,9 +393,12 @@ impl<T: Transport> SendQueue<T> {
             stride: WQEBB_SIZE as u32,
         };
         parts.doorbell.flight = flight::Recorder::new(facts, parts.start);
+        let mut shadow = Shadow::new(shape, parts.start);
         // If requests complete in any order, each needs a completion of its own.
         let in_any_order = parts.order == CompletionOrder::Any;
-        let compares = if in_any_order { CqId::NONE } else { parts.cq };
+        if in_any_order {
+            shadow.expect_nothing();
+        }
         let ring = SendRing {
             cursor: Cursor::new(shape, parts.start),
             buffer: parts.buffer,
@@ -412,11 +415,9 @@ impl<T: Transport> SendQueue<T> {
             run: Run::none(parts.start),
             slack: 0,
             slack_retired: 0,
-            shadow: Shadow::new(shape, parts.start),
+            shadow,
             cq_slots: parts.cq_slots,
             cq: parts.cq,
-            expects: compares,
-            compares,
             order: parts.order,
             last: parts.start,
             ready: Ready::NONE,

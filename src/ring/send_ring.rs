@@ -62,13 +62,8 @@ pub struct SendRing {
     pub(crate) shadow: Shadow,
     pub(super) cq_slots: Reservation,
     pub(super) cq: CqId,
-    /// The CQ whose CQEs may be compared with the oldest WQE's entry. It is `compares`, or none
-    /// while entries from the head on may look posted and are not.
-    pub(super) expects: CqId,
-    /// `cq`, or none if requests complete in any order: then a comparison with the oldest WQE's
-    /// entry does not suffice to retire it.
-    pub(super) compares: CqId,
-    /// The order in which requests complete.
+    /// The order in which requests complete. If it is any, a comparison with the oldest WQE's entry
+    /// does not suffice to retire it, and the shadow expects nothing.
     pub(super) order: CompletionOrder,
     /// The WQE that was retired last, if requests complete in any order.
     pub(super) last: Counter,
@@ -106,7 +101,9 @@ impl SendRing {
         }
         self.doorbell.enter();
         self.cursor = Cursor::new(self.cursor.shape(), Counter::default());
-        self.shadow.set_tail(self.cursor.tail());
+        if self.order == CompletionOrder::Posting {
+            self.shadow.set_tail(self.cursor.tail());
+        }
         self.forget_unposted();
         self.set_clear(self.cursor.head());
         self.run = Run::none(self.cursor.head());
@@ -167,7 +164,8 @@ impl SendRing {
         let looked = self.guard.inspect(&written, head, next.low16());
         if looked.is_err() {
             // WQEs that are written and not posted must not look posted to polls.
-            self.expects = CqId::NONE;
+            self.shadow.pause();
+            self.run.end();
         }
         looked
     }
@@ -192,19 +190,20 @@ impl SendRing {
         if self.is_open() {
             self.forget_unposted();
         }
-        self.expects = CqId::NONE;
+        self.shadow.pause();
+        self.run.end();
     }
 
     /// Called after all entries that were written since [`open`](Self::open) were posted.
     #[inline(always)]
     pub(super) fn close(&mut self) {
-        self.expects = self.compares;
+        self.shadow.resume();
     }
 
     /// Returns whether entries from the head on may look posted and are not.
     #[inline(always)]
     pub(super) fn is_open(&self) -> bool {
-        self.expects != self.compares
+        self.shadow.is_paused()
     }
 
     /// Clears entries that were written and not posted. Costs a store per free block.

@@ -11,8 +11,8 @@
 //!
 //! This requires that the entry in the head's slot does not look posted while the queue is empty.
 //! An entry of an earlier lap names another index. An entry that was written ahead and not posted,
-//! by a batch that was dropped, looks posted. `SendRing::expects` tells whether there may be such
-//! entries.
+//! by a batch that was dropped, looks posted. While there may be such entries, nothing is compared:
+//! see [`Shadow::pause`].
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -203,6 +203,10 @@ pub(crate) struct Shadow {
     shape: Shape,
     /// The entry of the tail's slot. If that is 0 or no entry is expected, the one behind the last.
     oldest: NonNull<Entry>,
+    /// While comparing is [paused](Self::pause): what `oldest` is afterwards.
+    paused: Option<NonNull<Entry>>,
+    /// The entry behind that of the last block, which equals no CQE.
+    behind: NonNull<Entry>,
     /// Number of entries from the oldest to the one that the next CQE is likely to report, both
     /// included: as many as last time. From 1 to [`LONGEST_STRIDE`].
     stride: u32,
@@ -223,7 +227,9 @@ impl Shadow {
             // SAFETY: within the allocation.
             unsafe { first.add(at).write(Entry::NONE) }
         }
-        let mut shadow = Self { first, shape, oldest: first, stride: 1 };
+        // SAFETY: the entry behind those of the blocks is in the allocation, too.
+        let behind = unsafe { first.add(shape.entries() as usize) };
+        let mut shadow = Self { first, shape, oldest: first, paused: None, behind, stride: 1 };
         shadow.set_tail(tail);
         shadow
     }
@@ -267,7 +273,37 @@ impl Shadow {
     #[inline(always)]
     pub(super) fn set_tail(&mut self, tail: Counter) {
         // SAFETY: a slot is less than the number of entries, so the entry is in the allocation.
-        self.oldest = unsafe { self.first.add(self.shape.slot(tail)) };
+        self.set_oldest(unsafe { self.first.add(self.shape.slot(tail)) });
+    }
+
+    /// Sets the oldest entry, at once or for the time after a pause.
+    #[inline(always)]
+    fn set_oldest(&mut self, oldest: NonNull<Entry>) {
+        *self.paused.as_mut().unwrap_or(&mut self.oldest) = oldest;
+    }
+
+    /// Makes no CQE equal the oldest entry, nor one ahead of it, until [`resume`](Self::resume), even
+    /// if the tail is set meanwhile.
+    #[inline(always)]
+    pub(super) fn pause(&mut self) {
+        if self.paused.is_none() {
+            self.paused = Some(self.oldest);
+            self.oldest = self.behind;
+        }
+    }
+
+    /// Ends a [`pause`](Self::pause), if there is one.
+    #[inline(always)]
+    pub(super) fn resume(&mut self) {
+        if let Some(oldest) = self.paused.take() {
+            self.oldest = oldest;
+        }
+    }
+
+    /// Returns whether comparing is paused.
+    #[inline(always)]
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.is_some()
     }
 
     /// Returns the number of WQEs that [`retire_stride`](Self::retire_stride) retires.
@@ -281,10 +317,10 @@ impl Shadow {
         self.stride = if stride <= LONGEST_STRIDE { stride } else { 1 };
     }
 
-    /// Makes no CQE equal the oldest entry, nor one ahead of it, until the tail is set.
+    /// Makes no CQE equal the oldest entry, nor one ahead of it, until the tail is
+    /// [set](Self::set_tail).
     pub(super) fn expect_nothing(&mut self) {
-        // SAFETY: the entry behind the last is in the allocation, too.
-        self.oldest = unsafe { self.first.add(self.shape.entries() as usize) };
+        self.set_oldest(self.behind);
     }
 
     /// Returns the entry of the oldest WQE, if it is the plain one that a CQE with these last bytes
@@ -299,6 +335,13 @@ impl Shadow {
         // SAFETY: the entry is not the one behind the last block's, since that one equals no CQE.
         self.oldest = unsafe { self.oldest.add(1) };
         Some(entry)
+    }
+
+    /// Returns the offset of the entry that [`retire_oldest`](Self::retire_oldest) has just
+    /// returned, from the first one.
+    #[inline(always)]
+    pub(super) fn retired(&self) -> usize {
+        self.oldest.addr().get() - self.first.addr().get() - size_of::<Entry>()
     }
 
     /// Returns the entry of the last of a [`stride`](Self::stride) of WQEs, if it is the plain one

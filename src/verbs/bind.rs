@@ -34,7 +34,7 @@ impl<T: Transport> SendQueue<T> {
         // SAFETY: the HCA reads and writes no memory for a binding; what peers may do afterwards is
         // the contract of this function.
         unsafe { self.post(id, request)? };
-        window.set_rkey(request.rkey());
+        window.store_rkey(request.rkey());
         Ok(request.rkey())
     }
 
@@ -51,7 +51,7 @@ impl<T: Transport> SendQueue<T> {
     {
         // SAFETY: the request names no memory.
         unsafe { self.post(id, window.invalidate().signaled())? };
-        window.set_rkey(window.rkey() & !0xff);
+        window.store_rkey(window.rkey() & !0xff);
         Ok(())
     }
 }

@@ -130,6 +130,12 @@ impl<K: WindowType> MemoryWindow<K> {
     #[doc(alias = "ibv_inc_rkey")]
     pub fn set_rkey(&mut self, rkey: u32) {
         assert_eq!(rkey >> 8, self.rkey >> 8, "{rkey:#x} is no key of window {:#x}", self.rkey);
+        self.store_rkey(rkey);
+    }
+
+    /// Stores a new key, which is one of this window.
+    #[inline]
+    pub(super) fn store_rkey(&mut self, rkey: u32) {
         self.rkey = rkey;
         // SAFETY: the window is alive. `&mut self` borrows it exclusively, so no other code writes
         // it.

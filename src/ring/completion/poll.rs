@@ -98,8 +98,11 @@ impl CqReader {
 
     /// Finds the next CQE, if it is a usual one and not one to pause at. Retires the oldest request
     /// of its queue. The CQE is still to be taken.
+    ///
+    /// # Safety
+    /// The likely send queue completes on this CQ: that is not looked at.
     #[inline(always)]
-    pub(crate) fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
+    pub(crate) unsafe fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
         self.look_for::<false, Q>(queues, |_, _| {})
     }
 
@@ -107,7 +110,8 @@ impl CqReader {
     /// queue, and calls `take` with the CQE's address.
     ///
     /// With `ANY`, the CQE may be of any plain request of the likely queue, and may hold a short
-    /// message. Otherwise it is of the queue's oldest request only, and holds no message.
+    /// message. Otherwise it is of the queue's oldest request only, which completes on this CQ, and
+    /// holds no message.
     #[inline(always)]
     fn look_for<const ANY: bool, Q: Queues + ?Sized>(
         &mut self,

@@ -9,9 +9,12 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::cqe::{Completion, SendOperation, UnexpectedCqeReason};
+use crate::ib::Access;
 use crate::ring::random::{Random, rounds};
 use crate::ring::{Batch, Queues};
-use crate::wqe::{Inline, InlineBytes, Nop, RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
+use crate::wqe::{
+    BindWindow, Inline, InlineBytes, Nop, RdmaRead, RdmaWrite, Remote, SendMessage, Sge,
+};
 
 fn done(cq: &mut Cq, queues: &mut impl Queues) -> (u64, SendOperation) {
     match cq.reader.poll(queues).unwrap() {
@@ -80,6 +83,33 @@ fn what_was_written_and_not_posted_is_not_completed() {
     unsafe { sq.queue.post(4, Nop::new().signaled()).unwrap() };
     cq.produce(nop(1), &[]);
     assert_eq!(done(&mut cq, &mut sq.queue).0, 4);
+}
+
+/// A run of key changes ends where a batch that was dropped has written: the next change clears
+/// that, so that polls compare again.
+#[test]
+fn a_run_of_key_changes_ends_where_something_is_written_ahead() {
+    let mut cq = Cq::new(64, 64, 0);
+    let mut sq = Sq::new(&mut cq, 32, 0, HALF);
+    let bind = || BindWindow::type_1(0x100, Sge::new(0, 64, 0), Access::LOCAL_WRITE).signaled();
+    for id in 0..2 {
+        // SAFETY: no HCA is there.
+        unsafe { sq.queue.post(id, bind()).unwrap() };
+    }
+    let mut batch = sq.queue.batch();
+    append(&mut batch, 100, 5);
+    assert!(sq.queue.ring.is_open());
+    // SAFETY: no HCA is there.
+    unsafe { sq.queue.post(2, bind()).unwrap() };
+    assert!(!sq.queue.ring.is_open());
+    for counter in [0, 3, 6] {
+        cq.produce(cqe(cqe_opcode::REQ, opcode::UMR, counter), &[]);
+    }
+    for id in 0..3 {
+        assert_eq!(done(&mut cq, &mut sq.queue).0, id);
+    }
+    cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, 9), &[]);
+    not_outstanding(&mut cq, &mut sq.queue);
 }
 
 /// A CQE that names what the oldest request's does, but is of another kind, queue pair or CQ.
