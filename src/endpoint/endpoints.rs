@@ -7,17 +7,19 @@ use std::time::{Duration, Instant};
 use super::flight::Outstanding;
 use super::members::{ConnectionKey, Member, Members, Stage};
 use super::pair::{Core, Reclaimed};
+use super::poll::{Polled, next_of_any_kind};
 use super::receiver::ReceiveHalf;
 use super::{
     Buffers, CallFailed, EndpointBatch, EndpointError, Outcome, Owned, Receiver, Refused, Returned,
     SharedReceiver,
 };
-use crate::cqe::{Completion, QueueKind};
+use crate::cqe::{Completion, Failure, QueueKind, ReceiveDone};
 use crate::error::QueueError;
 use crate::ib::{Dci, INTERNAL, Rc, Recoverable, Transport};
 use crate::ring::completion::Found;
 use crate::ring::{
-    CqReader, PostError, ReceiveConfig, ReceiveSource, RegisterUse, SendConfig, SendQueue, Srq,
+    CqReader, PollError, PostError, ReceiveConfig, ReceiveSource, RegisterUse, SendConfig,
+    SendQueue, Srq,
 };
 use crate::verbs::{QueuePair, Reset, Rts};
 use crate::wqe::{Nop, PostOn, SgeList};
@@ -108,7 +110,7 @@ pub struct Removed<T: Transport = Rc> {
 }
 
 /// What a poll returns.
-type Polled = Result<(ConnectionKey, Returned), EndpointError>;
+type Next = Result<(ConnectionKey, Returned), EndpointError>;
 
 impl<T: Transport> Endpoints<T> {
     /// Creates endpoints without connections, whose requests complete on the CQ of `completions`.
@@ -332,14 +334,14 @@ impl<T: Transport> Endpoints<T> {
 
     /// Takes the next request that is retired.
     #[inline]
-    fn next_retired(&mut self) -> Option<Polled> {
+    fn next_retired(&mut self) -> Option<Next> {
         // SAFETY: `insert` made each send queue with this reader, so they complete there.
         match unsafe { self.completions.find(&mut self.members) } {
             Found::Nothing => None,
             Found::Send(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a send.
                 unsafe { self.completions.take_found() };
-                let (key, core, _) = self.members.sender()?;
+                let (key, core) = self.members.sender()?;
                 // SAFETY: as above, of the send queue that was found last.
                 Some(Ok((key, unsafe { core.found(done) })))
             }
@@ -359,49 +361,8 @@ impl<T: Transport> Endpoints<T> {
 
     /// Takes the next request that is retired, of any kind.
     #[inline(never)]
-    fn next_other(&mut self, into: &mut Option<Polled>) {
-        *into = self.next_of_any_kind();
-    }
-
-    fn next_of_any_kind(&mut self) -> Option<Polled> {
-        if let Some(key) = self.holding {
-            let core = self.members.get(key).and_then(Member::core)?;
-            let returned = core.give_back(&mut self.completions);
-            if core.retired.is_none() {
-                self.holding = None;
-            }
-            if let Some(returned) = returned {
-                return Some(Ok((key, returned)));
-            }
-        }
-        let mut other = MaybeUninit::uninit();
-        match self.completions.take_other(&mut self.members, &mut other) {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(error) => return Some(Err(error.into())),
-        }
-        // SAFETY: `take_other` returned true, so it wrote a completion.
-        match unsafe { other.assume_init() } {
-            Completion::Send(done) => self.sent(Outcome::Sent(done)),
-            Completion::Failed(failure) if failure.queue == QueueKind::Send => {
-                self.sent(Outcome::Failed(failure))
-            }
-            Completion::Receive(done) => self.members.received(done),
-            Completion::Failed(failure) => self.members.failed(failure),
-            // It retired nothing.
-            Completion::UnexpectedCqe(unexpected) => {
-                return Some(Err(EndpointError::UnexpectedCqe(unexpected)));
-            }
-        }
-        .map(Ok)
-    }
-
-    /// Handles a CQE that has just retired requests of the send queue that was found last.
-    fn sent(&mut self, outcome: Outcome) -> Option<(ConnectionKey, Returned)> {
-        let (key, core, mark) = self.members.sender()?;
-        let returned = core.retire(mark?, outcome, &mut self.completions);
-        self.holding = core.retired.is_some().then_some(key);
-        returned.map(|returned| (key, returned))
+    fn next_other(&mut self, into: &mut Option<Next>) {
+        *into = next_of_any_kind(self);
     }
 
     /// Returns ids and memory of receives of the shared receive queue whose completions were dropped
@@ -582,6 +543,42 @@ fn flush<T: Transport>(
     let deadline = Instant::now() + time;
     while !shared.take_flushed(qp.number(), last, completions) && Instant::now() < deadline {
         std::thread::yield_now();
+    }
+}
+
+impl<T: Transport> Polled for Endpoints<T> {
+    type Returned = (ConnectionKey, Returned);
+
+    fn give_back(&mut self) -> Option<Self::Returned> {
+        let key = self.holding?;
+        let core = self.members.get(key).and_then(Member::core)?;
+        let returned = core.give_back(&mut self.completions);
+        if core.retired.is_none() {
+            self.holding = None;
+        }
+        returned.map(|returned| (key, returned))
+    }
+
+    fn take(&mut self) -> Result<Option<Completion>, PollError> {
+        let mut other = MaybeUninit::uninit();
+        let taken = self.completions.take_other(&mut self.members, &mut other)?;
+        // SAFETY: if `take_other` returned true, it wrote a completion.
+        Ok(taken.then(|| unsafe { other.assume_init() }))
+    }
+
+    fn sent(&mut self, outcome: Outcome) -> Option<Self::Returned> {
+        let (key, core) = self.members.sender()?;
+        let returned = core.retire(outcome, &mut self.completions);
+        self.holding = core.retired.is_some().then_some(key);
+        returned.map(|returned| (key, returned))
+    }
+
+    fn received(&mut self, done: ReceiveDone) -> Option<Self::Returned> {
+        self.members.received(done)
+    }
+
+    fn failed(&mut self, failure: Failure) -> Option<Self::Returned> {
+        self.members.failed(failure)
     }
 }
 

@@ -8,7 +8,6 @@ use super::shared_receiver::Loans;
 use super::{Buffers, Outcome, Receiver, Returned};
 use crate::cqe::{Failure, ReceiveDone};
 use crate::ib::{INTERNAL, Transport};
-use crate::ring::give_back::Mark;
 use crate::ring::{Numbers, Queues, ReceiveSide, SendQueue, SendSide, Srq};
 
 /// A connection of [`Endpoints`](super::Endpoints). Never given to another connection of the same
@@ -57,8 +56,6 @@ pub(super) struct Members<T: Transport> {
     numbers: Numbers,
     /// The place that a poll found last.
     last: u32,
-    /// What was retired on the send queue that a poll found last, before that.
-    mark: Option<Mark>,
 }
 
 impl<T: Transport> Member<T> {
@@ -86,7 +83,7 @@ impl<T: Transport> Members<T> {
         let (shared, loans) = shared.unzip();
         let numbers = Numbers::new();
         let (places, free) = (Vec::new(), Vec::new());
-        Self { shared, places, loans, free, numbers, last: 0, mark: None }
+        Self { shared, places, loans, free, numbers, last: 0 }
     }
 
     /// Adds a connection whose number no other has.
@@ -146,14 +143,13 @@ impl<T: Transport> Members<T> {
             .map(|(at, place)| ConnectionKey { at, generation: place.generation })
     }
 
-    /// Returns the connection whose send queue a poll found last, and what was retired on it
-    /// before.
+    /// Returns the connection whose send queue a poll found last.
     #[inline(always)]
-    pub(super) fn sender(&mut self) -> Option<(ConnectionKey, &mut Connected<T>, Option<Mark>)> {
-        let (at, mark) = (self.last, self.mark);
+    pub(super) fn sender(&mut self) -> Option<(ConnectionKey, &mut Connected<T>)> {
+        let at = self.last;
         let place = self.places.get_mut(at as usize)?;
         let key = ConnectionKey { at, generation: place.generation };
-        Some((key, place.member.as_mut()?.core()?, mark))
+        Some((key, place.member.as_mut()?.core()?))
     }
 
     /// Returns the receive that a poll has just found retired.
@@ -189,7 +185,8 @@ impl<T: Transport> Queues for Members<T> {
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
         let at = self.numbers.get(qpn)?;
         let core = self.places.get_mut(at as usize)?.member.as_mut()?.core()?;
-        (self.last, self.mark) = (at, Some(core.send.ring.mark()));
+        core.mark();
+        self.last = at;
         core.send.send_side(qpn)
     }
 

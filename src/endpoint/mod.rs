@@ -44,6 +44,7 @@ mod members;
 mod operation;
 mod outcome;
 mod pair;
+mod poll;
 mod producer;
 mod queue_pair;
 mod receiver;

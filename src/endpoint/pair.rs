@@ -58,6 +58,8 @@ pub(super) struct Core<T: Transport, R, S: SendHalf> {
     pub(super) send: S,
     pub(super) receive: R,
     pub(super) flight: S::Flight,
+    /// What was retired before the CQE that a poll took last.
+    pub(super) before: Mark,
     /// While retired requests have not been returned: where the ring's tail will be, and the
     /// outcome of the last request before it.
     pub(super) retired: Option<(Counter, Outcome)>,
@@ -85,7 +87,10 @@ impl<T: Transport, R> Core<T, R, SendQueue<T>> {
             Ok((send, flight))
         });
         match taken {
-            Ok((send, flight)) => Ok(Self { qp, send, receive, flight, retired: None }),
+            Ok((send, flight)) => {
+                let before = send.ring.mark();
+                Ok(Self { qp, send, receive, flight, before, retired: None })
+            }
             Err(error) => Err((error, qp, receive)),
         }
     }
@@ -206,15 +211,22 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
         Returned { id: done.id, buffers, outcome: Outcome::Sent(done) }
     }
 
-    /// Handles a CQE, the first since `mark`, that retired requests, the last one with `outcome`.
-    /// Returns the first of them: the only one, if requests complete in any order. Every poll of `completions` takes the slow path until
-    /// [`give_back`](Self::give_back) has returned all.
+    /// Marks what is retired. Called before a CQE is taken that may retire requests.
+    #[inline(always)]
+    pub(super) fn mark(&mut self) {
+        self.before = self.send.ring(INTERNAL).mark();
+    }
+
+    /// Handles a CQE, the first since [`mark`](Self::mark), that retired requests, the last one with
+    /// `outcome`. Returns the first of them: the only one, if requests complete in any order. Every
+    /// poll of `completions` takes the slow path until [`give_back`](Self::give_back) has returned
+    /// all.
     pub(super) fn retire(
         &mut self,
-        mark: Mark,
         outcome: Outcome,
         completions: &mut CqReader,
     ) -> Option<Returned> {
+        let mark = self.before;
         // As most completions of connections that post singly do.
         if let (true, Outcome::Sent(done)) =
             (self.send.ring(INTERNAL).retired_one_since(mark), outcome)

@@ -236,11 +236,11 @@ impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
         // Its destructor is the program's and may panic, while a producer holds a ticket.
         self.drop_leaked();
         let (core, readers) = self.into_parts();
-        let Core { qp, send, receive, flight, retired } = core;
+        let Core { qp, send, receive, flight, before, retired } = core;
         let (producer, retirer) = send.share();
         let line = Arc::new(Line { producer, flight: SharedFlight::new(flight) });
         let flight = Landing(Arc::clone(&line));
-        let core = Core { qp, send: SharedSends(retirer), receive, flight, retired };
+        let core = Core { qp, send: SharedSends(retirer), receive, flight, before, retired };
         let polling = Endpoint::of_parts(core, readers);
         (EndpointProducer { line }, polling)
     }
@@ -253,18 +253,18 @@ impl<T: Transport, R: ReceiveHalf> SharedEndpoint<T, R> {
     /// The endpoint itself, if a producer still exists.
     pub fn unshare(self) -> Result<Endpoint<T, R>, Self> {
         let (core, readers) = self.into_parts();
-        let Core { qp, send, receive, flight, retired } = core;
+        let Core { qp, send, receive, flight, before, retired } = core;
         let Line { producer, mut flight } = match Arc::try_unwrap(flight.0) {
             Ok(line) => line,
             Err(line) => {
                 let flight = Landing(line);
-                let core = Core { qp, send, receive, flight, retired };
+                let core = Core { qp, send, receive, flight, before, retired };
                 return Err(Self::of_parts(core, readers));
             }
         };
         drop(producer);
         let send = send.0.unshare().expect("the last producer was just dropped");
         let flight = flight.take_flight();
-        Ok(Endpoint::of_parts(Core { qp, send, receive, flight, retired }, readers))
+        Ok(Endpoint::of_parts(Core { qp, send, receive, flight, before, retired }, readers))
     }
 }

@@ -4,12 +4,13 @@ use core::iter::from_fn;
 use core::mem::MaybeUninit;
 
 use super::pair::{Core, Reclaimed, SendHalf};
+use super::poll::{Polled, next_of_any_kind};
 use super::receiver::ReceiveHalf;
 use super::{
     Buffers, CallFailed, EndpointBatch, EndpointError, NoReceiver, Outcome, Owned, Receiver,
     Refused, Returned,
 };
-use crate::cqe::{Completion, QueueKind, ReceiveDone};
+use crate::cqe::{Completion, Failure, ReceiveDone};
 use crate::error::QueueError;
 use crate::ib::{Dci, INTERNAL, Rc, Recoverable, Transport};
 use crate::ring::completion::Found;
@@ -384,8 +385,8 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
         convert: impl FnOnce(S) -> N,
     ) -> Endpoint<T, R, N> {
         let (core, readers) = self.into_parts();
-        let Core { qp, send, receive, flight, retired } = core;
-        let core = Core { qp, send: convert(send), receive, flight, retired };
+        let Core { qp, send, receive, flight, before, retired } = core;
+        let core = Core { qp, send: convert(send), receive, flight, before, retired };
         Endpoint::of_parts(core, readers)
     }
 
@@ -462,7 +463,7 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
             Found::Receive(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a receive.
                 unsafe { self.completions.take_found() };
-                Some(Ok(self.received(done)))
+                self.received(done).map(Ok)
             }
             Found::Other => {
                 // A variable of its own, so that only this path needs a request in memory.
@@ -480,55 +481,7 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
     #[cold]
     #[inline(never)]
     fn next_other(&mut self, into: &mut Option<Result<Returned, EndpointError>>) {
-        *into = self.next_of_any_kind();
-    }
-
-    fn next_of_any_kind(&mut self) -> Option<Result<Returned, EndpointError>> {
-        if let Some(returned) = self.core.give_back(&mut self.completions) {
-            return Some(Ok(returned));
-        }
-        let mark = self.core.send.ring(INTERNAL).mark();
-        let returned = match self.next_completion().transpose()? {
-            Ok(Completion::Send(done)) => {
-                self.core.retire(mark, Outcome::Sent(done), &mut self.completions)?
-            }
-            Ok(Completion::Failed(failure)) if failure.queue == QueueKind::Send => {
-                self.core.retire(mark, Outcome::Failed(failure), &mut self.completions)?
-            }
-            Ok(Completion::Receive(done)) => self.received(done),
-            Ok(Completion::Failed(failure)) => {
-                let buffers = self.core.receive.take_retired(INTERNAL);
-                Returned { id: failure.id, buffers, outcome: Outcome::Failed(failure) }
-            }
-            // It retired nothing.
-            Ok(Completion::UnexpectedCqe(unexpected)) => {
-                return Some(Err(EndpointError::UnexpectedCqe(unexpected)));
-            }
-            Err(error) => return Some(Err(error.into())),
-        };
-        Some(Ok(returned))
-    }
-
-    /// Takes the next completion of either CQ, after the first one's `find` found nothing usual.
-    fn next_completion(&mut self) -> Result<Option<Completion>, PollError> {
-        let core = &mut self.core;
-        let mut queues = (&mut core.send, core.receive.queue_mut(INTERNAL));
-        let mut other = MaybeUninit::uninit();
-        if self.completions.take_other(&mut queues, &mut other)? {
-            // SAFETY: `take_other` returned true, so it wrote a completion.
-            return Ok(Some(unsafe { other.assume_init() }));
-        }
-        match &mut self.receive_completions {
-            Some(second) => second.poll(&mut queues),
-            None => Ok(None),
-        }
-    }
-
-    /// Returns the receive that was just retired.
-    #[inline(always)]
-    fn received(&mut self, done: ReceiveDone) -> Returned {
-        let buffers = self.core.receive.take_retired(INTERNAL);
-        Returned { id: done.id, buffers, outcome: Outcome::Received(done) }
+        *into = next_of_any_kind(self);
     }
 
     /// Requests an event on the completion channel of each of its CQs at the next completion. Poll
@@ -576,5 +529,44 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
     /// Returns the queue pair.
     pub fn queue_pair(&self) -> &QueuePair<T, Rts> {
         &self.core.qp
+    }
+}
+
+impl<T: Transport, R: ReceiveHalf, S: SendHalf> Polled for Endpoint<T, R, S> {
+    type Returned = Returned;
+
+    fn give_back(&mut self) -> Option<Returned> {
+        self.core.give_back(&mut self.completions)
+    }
+
+    /// Takes the next completion of either CQ, after the first one's `find` found nothing usual.
+    fn take(&mut self) -> Result<Option<Completion>, PollError> {
+        let core = &mut self.core;
+        core.mark();
+        let mut queues = (&mut core.send, core.receive.queue_mut(INTERNAL));
+        let mut other = MaybeUninit::uninit();
+        if self.completions.take_other(&mut queues, &mut other)? {
+            // SAFETY: `take_other` returned true, so it wrote a completion.
+            return Ok(Some(unsafe { other.assume_init() }));
+        }
+        match &mut self.receive_completions {
+            Some(second) => second.poll(&mut queues),
+            None => Ok(None),
+        }
+    }
+
+    fn sent(&mut self, outcome: Outcome) -> Option<Returned> {
+        self.core.retire(outcome, &mut self.completions)
+    }
+
+    #[inline(always)]
+    fn received(&mut self, done: ReceiveDone) -> Option<Returned> {
+        let buffers = self.core.receive.take_retired(INTERNAL);
+        Some(Returned { id: done.id, buffers, outcome: Outcome::Received(done) })
+    }
+
+    fn failed(&mut self, failure: Failure) -> Option<Returned> {
+        let buffers = self.core.receive.take_retired(INTERNAL);
+        Some(Returned { id: failure.id, buffers, outcome: Outcome::Failed(failure) })
     }
 }

@@ -14,7 +14,7 @@ use super::source::CompletionOrder;
 use crate::ib::Counter;
 
 /// The tail of a send ring at some time.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Mark {
     tail: Counter,
     slack: u32,
