@@ -20,9 +20,9 @@ const RARE: &[&str] = &[
     "_any",
     "::post_rest",
     "::ring_otherwise",
-    "::ring_single_otherwise",
+    "::ring_by_size",
     // Registers that BlueFlame is not used on, or in another way than word by word.
-    "::commit_plain",
+    "::commit_other",
     "::ring_copied",
     "::take_other",
     // A message in the CQE.

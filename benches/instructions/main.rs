@@ -59,9 +59,9 @@ const RARELY: u64 = 2;
 
 /// Calls that are a part of some rows' work: their text is looked at, too.
 const PARTS: &[&str] = &[
-    "::commit_plain",
+    "::commit_other",
     "::ring_otherwise",
-    "::ring_single_otherwise",
+    "::ring_by_size",
     "::ring_copied",
     "::retire_later",
     "::take_other",

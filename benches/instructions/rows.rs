@@ -162,10 +162,10 @@ rows! {
     RunTime: "8-byte inline WRITE of run-time length", How::Post, [at_most(97.0)];
     RunTime16: "16-byte inline WRITE of run-time length", How::Post, [];
     RunTime28: "28-byte inline WRITE of run-time length", How::Post, [];
-    DoorbellInline: "8-byte inline WRITE, doorbell", How::Post, [at_most(60.0)];
-    DoorbellPointer: "64-byte pointer WRITE, doorbell", How::Post, [at_most(56.0)];
-    Uncached: "64-byte pointer WRITE, doorbell, uncached register", How::Post, [at_most(72.0)];
-    Recordless: "64-byte pointer WRITE, doorbell, no record", How::Post, [at_most(53.0)];
+    DoorbellInline: "8-byte inline WRITE, doorbell", How::Post, [at_most(54.0)];
+    DoorbellPointer: "64-byte pointer WRITE, doorbell", How::Post, [at_most(47.0)];
+    Uncached: "64-byte pointer WRITE, doorbell, uncached register", How::Post, [at_most(53.0)];
+    Recordless: "64-byte pointer WRITE, doorbell, no record", How::Post, [at_most(48.0)];
     Sse2: "64-byte pointer WRITE, BlueFlame by SSE2", How::Post, [];
     Avx2: "64-byte pointer WRITE, BlueFlame by AVX2", How::Post, [];
     Avx512: "64-byte pointer WRITE, BlueFlame by AVX-512", How::Post, [];

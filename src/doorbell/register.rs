@@ -315,18 +315,36 @@ impl SendDoorbell {
     /// - The memory that the WQEs name obeys the contract of the queue's commit point.
     #[inline(always)]
     pub(crate) unsafe fn ring(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
-        if if single { self.single_plain } else { self.batch_plain } {
-            self.flight.rings(DoorbellKind::Doorbell, self.next);
-            // SAFETY: the caller of `new` keeps the register mapped.
-            self.post(counter, |to| unsafe { store(to, ctrl) });
+        if if single { self.rings_plain() } else { self.batch_plain } {
+            // SAFETY: the caller upholds this function's contract. Batches that are plain are rung as
+            // single WQEs are.
+            unsafe { self.ring_plain(counter, ctrl) }
         } else {
             // SAFETY: the caller upholds this function's contract, which is the callee's.
             unsafe { self.ring_otherwise(counter, ctrl, single, ring) }
         }
     }
 
-    /// Rings for a single WQE. Inlined in few places, so that a queue without a record needs no
-    /// call.
+    /// Returns whether every single WQE is rung by a [plain doorbell](Self::ring_plain).
+    #[inline(always)]
+    pub(crate) fn rings_plain(&self) -> bool {
+        self.single_plain
+    }
+
+    /// Rings by the doorbell's eight bytes: all steps of [`ring`](Self::ring).
+    ///
+    /// # Safety
+    /// - `ctrl` belongs to the last WQE before `counter`.
+    /// - The memory that the WQEs name obeys the contract of the queue's commit point.
+    /// - The queue has a record, and the register is not known to be in uncached memory.
+    #[inline(always)]
+    pub(crate) unsafe fn ring_plain(&mut self, counter: u16, ctrl: u64) {
+        self.flight.rings(DoorbellKind::Doorbell, self.next);
+        // SAFETY: the caller of `new` keeps the register mapped.
+        self.post(counter, |to| unsafe { store(to, ctrl) });
+    }
+
+    /// Rings for a single WQE. Inlined in few places, so that most ways need no call.
     ///
     /// # Safety
     /// - `ctrl` belongs to the only WQE before `counter` that was not rung. It lies in `ring`,
@@ -334,15 +352,13 @@ impl SendDoorbell {
     /// - The memory that it names obeys the contract of the queue's commit point.
     #[inline(always)]
     pub(crate) unsafe fn ring_single(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
-        if self.single_plain {
-            self.flight.rings(DoorbellKind::Doorbell, self.next);
-            // SAFETY: the caller of `new` keeps the register mapped.
-            self.post(counter, |to| unsafe { store(to, ctrl) });
-        } else if self.recordless {
+        if self.recordless {
             self.ring_bare(ctrl);
+        } else if self.memory.is_uncached() {
+            self.ring_uncached(counter, ctrl);
         } else {
             // SAFETY: the caller upholds this function's contract, which is the callee's.
-            unsafe { self.ring_single_otherwise(counter, ctrl, ring) }
+            unsafe { self.ring_by_size(counter, ctrl, ring) }
         }
     }
 
@@ -372,26 +388,29 @@ impl SendDoorbell {
     #[inline(never)]
     unsafe fn ring_otherwise(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
         if self.recordless {
-            return self.ring_bare(ctrl);
+            self.ring_bare(ctrl);
+        } else if self.memory.is_uncached() {
+            self.ring_uncached(counter, ctrl);
+        } else {
+            // SAFETY: the caller upholds this function's contract, which is the callee's.
+            unsafe { self.ring_chosen(counter, ctrl, single, ring) }
         }
-        // SAFETY: the caller upholds this function's contract, which is the callee's.
-        unsafe { self.ring_chosen(counter, ctrl, single, ring) }
     }
 
-    /// Rings for a single WQE of a queue with a record, in the cases that `ring_single` does not
-    /// inline.
+    /// Rings for a single WQE of a queue with a record, on a register that is not known to be in
+    /// uncached memory.
     ///
     /// # Safety
     /// - `ctrl` belongs to the only WQE before `counter` that was not rung. It lies in `ring`,
     ///   memory that is readable.
     /// - The memory that it names obeys the contract of the queue's commit point.
     #[inline(never)]
-    unsafe fn ring_single_otherwise(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
+    unsafe fn ring_by_size(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
         // SAFETY: the caller upholds this function's contract, which is the callee's for one WQE.
         unsafe { self.ring_chosen(counter, ctrl, true, ring) }
     }
 
-    /// Rings by BlueFlame, or by the doorbell's eight bytes.
+    /// Rings by BlueFlame, or by the doorbell's eight bytes, whichever the WQE's size asks for.
     ///
     /// # Safety
     /// - `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
@@ -400,12 +419,14 @@ impl SendDoorbell {
     #[inline(always)]
     unsafe fn ring_chosen(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
         let [_, ds] = index_and_ds(ctrl);
-        if self.takes(ds, single) {
-            // SAFETY: `ctrl` and `ring` are as the caller guarantees, and `takes` has checked that
-            // the WQE fits the buffer.
-            unsafe { self.ring_copied(counter, ctrl, ring) }
-        } else {
-            self.ring_ctrl(counter, ctrl);
+        // SAFETY: `ctrl` and `ring` are as the caller guarantees, and `takes` has checked that a WQE
+        // that is copied fits the buffer.
+        unsafe {
+            if self.takes(ds, single) {
+                self.ring_copied(counter, ctrl, ring);
+            } else {
+                self.ring_plain(counter, ctrl);
+            }
         }
     }
 
@@ -438,14 +459,11 @@ impl SendDoorbell {
         });
     }
 
-    /// Rings for a WQE that does not go by BlueFlame, see [`ring`](Self::ring).
+    /// Rings a register in uncached memory: the steps of [`ring`](Self::ring), without what only
+    /// write-combining memory needs.
     #[inline(always)]
-    fn ring_ctrl(&mut self, counter: u16, ctrl: u64) {
+    fn ring_uncached(&mut self, counter: u16, ctrl: u64) {
         self.flight.rings(DoorbellKind::Doorbell, self.next);
-        if !self.memory.is_uncached() {
-            // SAFETY: the caller of `new` keeps the register mapped.
-            return self.post(counter, |to| unsafe { store(to, ctrl) });
-        }
         fence::wqe_then_record();
         self.timing.stamp(Phase::Fence);
         self.record.store(u32::from(counter));

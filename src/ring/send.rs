@@ -556,7 +556,7 @@ impl<T: Transport> SendQueue<T> {
     ) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
         let (head, slack) = (ring.cursor.head(), ring.slack);
-        if head == ring.clear_single {
+        if head.reaches(ring.clear_single) {
             return Ok(false);
         }
         let encoded = match O::USUAL_DS {
@@ -594,7 +594,13 @@ impl<T: Transport> SendQueue<T> {
         let Some((last, image)) = encoded else { return Ok(false) };
         *place = image.place;
         // SAFETY: passed on.
-        unsafe { ring.commit_plain(head.plus(1), last)? };
+        unsafe {
+            if ring.doorbell.rings_plain() {
+                ring.commit_plain(head.plus(1), last)?;
+            } else {
+                ring.commit_other(head.plus(1), last)?;
+            }
+        }
         Ok(true)
     }
 

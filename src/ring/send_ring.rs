@@ -43,8 +43,8 @@ pub struct SendRing {
     /// checks: there are enough blocks and CQ slots. It may be too low: retiring does not move it.
     /// The next post that reaches it does.
     pub(super) clear: Counter,
-    /// Like `clear`, for single WQEs that go by BlueFlame word by word. Equal to the cursor's head
-    /// if the register does not take blocks this way.
+    /// Like `clear`, for single WQEs that go by BlueFlame word by word. At or before the cursor's
+    /// head if the register does not take blocks this way.
     pub(super) clear_single: Counter,
     /// An error completion was seen, or the device failed. No more posts until the queue is
     /// restarted.
@@ -467,11 +467,30 @@ impl SendRing {
         Ok(())
     }
 
-    /// Posts a single WQE to a register that takes no WQEs word by word. `head` is the one after
+    /// Posts a single WQE by a [plain doorbell](SendDoorbell::ring_plain). `head` is the one after
     /// the WQE.
     ///
-    /// Kept out of line, and cold for the compiler: inlined, or weighed, beside the other path it
-    /// would cost that path registers.
+    /// # Safety
+    /// - Until the request is retired, the memory that it names stays registered and nothing else
+    ///   uses it.
+    /// - The WQE before `head` was written, and `last` is it.
+    /// - The doorbell [rings that way](SendDoorbell::rings_plain).
+    #[cold]
+    #[inline(always)]
+    pub(super) unsafe fn commit_plain(&mut self, head: Counter, last: Last) -> Result<(), Refusal> {
+        self.inspect(head)?;
+        self.cursor.publish(head);
+        // SAFETY: `last` is the last WQE before `head`.
+        unsafe { self.doorbell.ring_plain(head.low16(), last.doorbell) }
+        self.rang(head);
+        Ok(())
+    }
+
+    /// Posts a single WQE to a register that takes no WQEs word by word, and that is not rung by a
+    /// plain doorbell. `head` is the one after the WQE.
+    ///
+    /// Kept out of line, and cold for the compiler: inlined, or weighed, beside the other paths it
+    /// would cost these registers.
     ///
     /// # Safety
     /// - Until the request is retired, the memory that it names stays registered and nothing else
@@ -479,9 +498,8 @@ impl SendRing {
     /// - The WQE before `head` was written, and `last` is it.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn commit_plain(&mut self, head: Counter, last: Last) -> Result<(), Refusal> {
+    pub(super) unsafe fn commit_other(&mut self, head: Counter, last: Last) -> Result<(), Refusal> {
         self.inspect(head)?;
-        self.clear_single = head;
         self.cursor.publish(head);
         let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.

@@ -134,7 +134,7 @@ impl<K: WindowType> MemoryWindow<K> {
     }
 
     /// Stores a new key, which is one of this window.
-    #[inline]
+    #[inline(always)]
     pub(super) fn store_rkey(&mut self, rkey: u32) {
         self.rkey = rkey;
         // SAFETY: the window is alive. `&mut self` borrows it exclusively, so no other code writes
