@@ -209,7 +209,7 @@ rows! {
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
     ReceiveShared: "post_srq_recv, one SGE", How::Fill, [at_most(36.0)];
     ReceiveSharedList: "list of 32 receives of a shared queue, per receive", How::FillLists(LIST),
-        [at_most(34.0)];
+        [at_most(26.0)];
     PollShared: "poll, one receive of a shared queue", How::Take, [at_most(70.0)];
     PollTable: "the same, of one of 300 queue pairs in a table", How::Take, [at_most(97.0)];
     TagAppend: "append to a list of tags, reported", How::Post, [at_most(113.0)];

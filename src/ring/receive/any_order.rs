@@ -15,6 +15,7 @@ use mlx5_sys::wqe::{SEGMENT_SIZE, SrqNextSeg};
 
 use super::core::{Layout, Retired, Wqes};
 use crate::cqe::UnexpectedCqeReason;
+use crate::ring::send_ring::opaque;
 use crate::wqe::{Linear, Segments, TERMINATOR};
 
 /// The position of a WQE that is not posted.
@@ -47,6 +48,8 @@ pub struct AnyOrder {
     limit: u64,
     /// Number of WQEs, a power of two, less one.
     mask: u64,
+    /// Index of the WQE to post at `head`.
+    next: u16,
     /// By position: index of the WQE posted there.
     order: Box<[u16]>,
     /// By WQE index: one for each WQE in the queue's memory.
@@ -86,6 +89,7 @@ impl AnyOrder {
         }
         Some(Self {
             head,
+            next: order[0],
             limit: head + order.len() as u64 - 1,
             reserve: 1,
             mask: order.len() as u64 - 1,
@@ -132,13 +136,6 @@ impl AnyOrder {
         self.end() - self.order.len() as u64
     }
 
-    /// Returns the WQE to post at `head`, which is not [full](Layout::is_full_at), and its
-    /// successor. Both are WQEs of the queue's memory.
-    #[inline(always)]
-    fn at(&self, head: u64) -> (u16, u16) {
-        (self.slot(head), self.slot(head + 1))
-    }
-
     /// Records the receive to be posted at `head` once the queue's head is behind it.
     #[inline(always)]
     fn remember(&mut self, slot: u16, head: u64, id: u64) {
@@ -148,21 +145,21 @@ impl AnyOrder {
     }
 
     /// Writes the link of the WQE to post at `head`, which is not full, and records the receive.
-    /// Returns its slot and its address.
+    /// Returns its address, and the slot of its successor.
     ///
     /// # Safety
-    /// `wqes` are the queue's.
+    /// `wqes` are the queue's, and `slot` is that of the WQE to post at `head`.
     #[inline(always)]
-    unsafe fn link(&mut self, wqes: &Wqes, head: u64, id: u64) -> (usize, *mut u8) {
+    unsafe fn link(&mut self, wqes: &Wqes, head: u64, slot: u16, id: u64) -> (*mut u8, u16) {
         /// Offset of the index of the successor (`mlx5dv.h`, `mlx5_wqe_srq_next_seg`).
         const NEXT: usize = offset_of!(SrqNextSeg, next_wqe_index);
-        let (slot, next) = self.at(head);
+        let next = self.slot(head + 1);
         let wqe = wqes.at(usize::from(slot));
         // SAFETY: the WQE is free: the HCA does not read it before the record covers it, but for
         // its successor's index, which it does not use before.
         unsafe { wqe.add(NEXT).cast::<u16>().write_volatile(next.to_be()) };
         self.remember(slot, head, id);
-        (usize::from(slot), wqe)
+        (wqe, next)
     }
 
     /// Returns the slot of an outstanding receive of a cyclic queue, by the low 16 bits of the
@@ -194,7 +191,9 @@ impl AnyOrder {
 impl Layout for AnyOrder {
     /// A position.
     type Head = u64;
-    type Ahead = ();
+    /// Index of the WQE to post at the head. Its successor is known, since the last free WQE is never
+    /// posted, and stays the same whatever is retired.
+    type Ahead = u16;
 
     const FIRST: usize = SEGMENT_SIZE;
 
@@ -204,15 +203,19 @@ impl Layout for AnyOrder {
     }
 
     #[inline(always)]
-    fn ahead(&self) {}
-
-    #[inline(always)]
-    fn after(head: u64) -> u64 {
-        head + 1
+    fn ahead(&self) -> u16 {
+        self.next
     }
 
     #[inline(always)]
-    fn pass((): &mut (), _: *mut u8) {}
+    fn after(head: u64) -> u64 {
+        // The compiler would compute it from the start of a batch each time.
+        opaque(head as usize + 1) as u64
+    }
+
+    /// [`open_usual`](Self::open_usual) has moved it.
+    #[inline(always)]
+    fn pass(_: &mut u16, _: *mut u8) {}
 
     fn refuse(&mut self) {
         self.reserve += (self.limit - self.head) as u32;
@@ -251,14 +254,21 @@ impl Layout for AnyOrder {
     }
 
     #[inline(always)]
-    unsafe fn open_usual(&mut self, wqes: &Wqes, head: u64, (): (), id: u64) -> Option<*mut u8> {
+    unsafe fn open_usual(
+        &mut self,
+        wqes: &Wqes,
+        head: u64,
+        ahead: &mut u16,
+        id: u64,
+    ) -> Option<*mut u8> {
         if self.is_full_at(head) {
             return None;
         }
         // SAFETY: the WQEs are the queue's, and the head is not full. Each WQE has a segment behind
         // its link, and another one if a receive may have several entries.
         unsafe {
-            let (_, wqe) = self.link(wqes, head, id);
+            let wqe;
+            (wqe, *ahead) = self.link(wqes, head, *ahead, id);
             let entry = wqe.add(Self::FIRST);
             if wqes.max_sge != 1 {
                 Linear::new(entry.add(SEGMENT_SIZE)).put(TERMINATOR);
@@ -267,21 +277,23 @@ impl Layout for AnyOrder {
         }
     }
 
-    unsafe fn open(&mut self, wqes: &Wqes, head: u64, id: u64) -> (usize, ()) {
+    unsafe fn open(&mut self, wqes: &Wqes, head: u64, id: u64) -> (usize, u16) {
+        let slot = self.slot(head);
         // SAFETY: the WQEs are the queue's, and the head is not full.
-        let (slot, _) = unsafe { self.link(wqes, head, id) };
-        (slot, ())
+        let (_, next) = unsafe { self.link(wqes, head, slot, id) };
+        (slot.into(), next)
     }
 
     #[inline(always)]
-    fn post_one(&mut self, _: *mut u8) {
-        self.post(self.head + 1, ());
+    fn post_one(&mut self, ahead: u16) {
+        self.post(self.head + 1, ahead);
     }
 
     #[inline(always)]
-    fn post(&mut self, head: u64, (): ()) {
+    fn post(&mut self, head: u64, ahead: u16) {
         debug_assert!(head - self.head <= self.limit - self.head);
-        self.head = head;
+        debug_assert_eq!(ahead, self.slot(head));
+        (self.head, self.next) = (head, ahead);
     }
 
     fn each_since(&self, before: u64, mut each: impl FnMut(usize, u16)) {

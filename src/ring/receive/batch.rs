@@ -3,7 +3,7 @@
 use core::fmt;
 use core::hint::black_box;
 
-use super::core::{Layout, ReceiveRing};
+use super::core::{Layout, ReceiveRing, Wqes};
 use super::queue::ReceiveQueue;
 use super::{AnyOrder, InOrder};
 use crate::ring::{PostError, Srq};
@@ -34,6 +34,8 @@ impl PostReceives for Srq {
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct ReceiveBatch<'q, Q: PostReceives = ReceiveQueue> {
     ring: &'q mut ReceiveRing<Q::Layout>,
+    /// The queue's, where the compiler sees that they stay the same.
+    wqes: Wqes,
     head: <Q::Layout as Layout>::Head,
     ahead: <Q::Layout as Layout>::Ahead,
 }
@@ -41,8 +43,8 @@ pub struct ReceiveBatch<'q, Q: PostReceives = ReceiveQueue> {
 impl<'q, Q: PostReceives> ReceiveBatch<'q, Q> {
     #[inline]
     pub(in crate::ring) fn new(ring: &'q mut ReceiveRing<Q::Layout>) -> Self {
-        let (head, ahead) = (ring.layout.head(), ring.layout.ahead());
-        Self { ring, head, ahead }
+        let (wqes, head, ahead) = (ring.wqes, ring.layout.head(), ring.layout.ahead());
+        Self { ring, wqes, head, ahead }
     }
 
     /// Writes a receive after those already in the batch, see [`ReceiveQueue::post`].
@@ -51,17 +53,17 @@ impl<'q, Q: PostReceives> ReceiveBatch<'q, Q> {
     /// [`PostError`]; the batch stays as it was, and can still be rung.
     #[inline]
     pub fn append<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        // SAFETY: this batch's head.
-        if let Some(end) = unsafe { self.ring.put_usual(self.head, self.ahead, id, &list) } {
-            Q::Layout::pass(&mut self.ahead, end);
-        } else {
+        let Self { ring, wqes, head, ahead } = self;
+        let parts = (&mut ring.layout, &*wqes, &mut ring.timing);
+        // SAFETY: the parts of the queue, this batch's head, and what is ahead of it.
+        if unsafe { !ReceiveRing::put_usual(parts, *head, ahead, id, &list) } {
             // `black_box` makes it another list for the compiler, so that only this path needs it
             // in memory.
             let rest = black_box(list);
             // SAFETY: this batch's head.
-            self.ahead = unsafe { self.ring.put_any(self.head, id, &rest)? };
+            *ahead = unsafe { ring.put_any(*head, id, &rest)? };
         }
-        self.head = Q::Layout::after(self.head);
+        *head = Q::Layout::after(*head);
         Ok(())
     }
 

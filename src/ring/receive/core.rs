@@ -39,9 +39,6 @@ pub trait Layout {
     /// Returns the head after `head`.
     fn after(head: Self::Head) -> Self::Head;
 
-    /// Moves what is ahead behind a WQE that ends at `end`.
-    fn pass(ahead: &mut Self::Ahead, end: *mut u8);
-
     /// Lets no further receive be outstanding, because the device failed.
     fn refuse(&mut self);
 
@@ -50,6 +47,10 @@ pub trait Layout {
 
     /// Returns the low 16 bits of the queue's head, as in the doorbell record.
     fn index(&self) -> u16;
+
+    /// Moves what is ahead behind a WQE that [`open_usual`](Self::open_usual) began, and that ends at
+    /// `end`.
+    fn pass(ahead: &mut Self::Ahead, end: *mut u8);
 
     /// Returns the number of WQEs from the queue's head to `head`.
     fn len_to(&self, head: Self::Head) -> u32;
@@ -68,8 +69,9 @@ pub trait Layout {
     fn is_full_at(&self, head: Self::Head) -> bool;
 
     /// Begins a receive of one entry at `head`: records its id, and writes all of the WQE but the
-    /// entry. Returns the place of the entry. `None`, and nothing is written, if only
-    /// [`open`](Self::open) can tell whether the WQE is free, or it is not.
+    /// entry. Returns the place of the entry, and leaves in `ahead` what [`pass`](Self::pass) needs.
+    /// `None`, and nothing is written, if only [`open`](Self::open) can tell whether the WQE is free,
+    /// or it is not.
     ///
     /// # Safety
     /// Head and `ahead` are the queue's own, or of a batch on this queue. `wqes` are the queue's.
@@ -77,7 +79,7 @@ pub trait Layout {
         &mut self,
         wqes: &Wqes,
         head: Self::Head,
-        ahead: Self::Ahead,
+        ahead: &mut Self::Ahead,
         id: u64,
     ) -> Option<*mut u8>;
 
@@ -88,8 +90,8 @@ pub trait Layout {
     /// The head is the queue's own, or of a batch on this queue. `wqes` are the queue's.
     unsafe fn open(&mut self, wqes: &Wqes, head: Self::Head, id: u64) -> (usize, Self::Ahead);
 
-    /// Moves the queue's head behind one WQE, which ends at `end`: it is posted.
-    fn post_one(&mut self, end: *mut u8);
+    /// Moves the queue's head behind one WQE, which was [passed](Self::pass): it is posted.
+    fn post_one(&mut self, ahead: Self::Ahead);
 
     /// Moves the queue's head: all receives before it are posted.
     fn post(&mut self, head: Self::Head, ahead: Self::Ahead);
@@ -167,7 +169,7 @@ impl Wqes {
 /// The WQEs of a receive queue with its doorbell record.
 pub struct ReceiveRing<L> {
     pub(crate) layout: L,
-    wqes: Wqes,
+    pub(super) wqes: Wqes,
     record: Record,
     pub(in crate::ring) timing: Recorder,
     pub(in crate::ring) flight: flight::Recorder,
@@ -221,36 +223,38 @@ impl<L: Layout> ReceiveRing<L> {
         }
     }
 
-    /// Writes a receive of one entry that is not empty at `head`. Returns the end of its WQE.
-    /// `None`, and nothing is written, if it is another one, or the layout does not know at once
+    /// Writes a receive of one entry that is not empty at `head`, and moves `ahead` behind it.
+    /// Returns false, and writes nothing, if it is another one, or the layout does not know at once
     /// that the WQE is free.
     ///
     /// # Safety
-    /// Head and `ahead` are the queue's own, or of a batch on this queue.
+    /// The first argument has the parts of a queue. Head and `ahead` are the queue's own, or of a
+    /// batch on this queue.
     #[inline(always)]
     pub(super) unsafe fn put_usual<P: SgeList>(
-        &mut self,
+        (layout, wqes, timing): (&mut L, &Wqes, &mut Recorder),
         head: L::Head,
-        ahead: L::Ahead,
+        ahead: &mut L::Ahead,
         id: u64,
         list: &P,
-    ) -> Option<*mut u8> {
-        self.timing.begin();
+    ) -> bool {
+        timing.begin();
         // Every queue takes one entry.
-        if P::USUAL_DS != 1 || !list.is_usual(&self.wqes.limits()) {
-            return None;
+        if P::USUAL_DS != 1 || !list.is_usual(&wqes.limits()) {
+            return false;
         }
-        // SAFETY: head and `ahead` are as the caller says, and the WQEs are the queue's.
-        let entry = unsafe { self.layout.open_usual(&self.wqes, head, ahead, id)? };
-        self.timing.stamp(Phase::Reserve);
+        // SAFETY: head, `ahead` and `wqes` are as the caller says.
+        let entry = unsafe { layout.open_usual(wqes, head, ahead, id) };
+        let Some(entry) = entry else { return false };
+        timing.stamp(Phase::Reserve);
         // SAFETY: `open_usual` returned the place of the entry in a free WQE. The HCA reads the WQE
         // only when the record covers it. The WQE ends within the queue's memory.
-        let end = unsafe {
+        unsafe {
             list.put_usual(&mut Linear::new(entry));
-            entry.add(self.wqes.stride - L::FIRST)
-        };
-        self.timing.stamp(Phase::Encode);
-        Some(end)
+            L::pass(ahead, entry.add(wqes.stride - L::FIRST));
+        }
+        timing.stamp(Phase::Encode);
+        true
     }
 
     /// Writes any receive at `head`. Returns what is ahead after it.
@@ -348,12 +352,17 @@ impl<L: Layout> ReceiveRing<L> {
     /// nothing else uses it.
     #[inline(always)]
     pub(crate) unsafe fn post_usual<P: SgeList>(&mut self, id: u64, list: &P) -> bool {
-        // SAFETY: the queue's own head.
-        let end = unsafe { self.put_usual(self.layout.head(), self.layout.ahead(), id, list) };
-        let Some(end) = end else { return false };
-        // SAFETY: `put_usual` wrote the receive at the head. The caller keeps its memory registered
-        // and untouched until it is retired.
-        unsafe { self.commit_one(end) };
+        let Self { layout, wqes, timing, .. } = self;
+        let (head, mut ahead) = (layout.head(), layout.ahead());
+        // SAFETY: this queue's parts, its own head and what is ahead of it. `put_usual` wrote the
+        // receive at the head. The caller keeps its memory registered and untouched until it is
+        // retired.
+        unsafe {
+            if !Self::put_usual((layout, wqes, timing), head, &mut ahead, id, list) {
+                return false;
+            }
+            self.commit_one(ahead);
+        }
         true
     }
 
@@ -381,13 +390,13 @@ impl<L: Layout> ReceiveRing<L> {
     /// Posts the usual receive that was written at the queue's head.
     ///
     /// # Safety
-    /// - `end` is the result of [`put_usual`](Self::put_usual) at the queue's head.
+    /// - [`put_usual`](Self::put_usual) wrote it, and moved `ahead`, from the queue's head on.
     /// - Until the receive is retired, the memory that it names stays registered for local write,
     ///   and nothing else uses it.
     #[inline(always)]
-    unsafe fn commit_one(&mut self, end: *mut u8) {
+    unsafe fn commit_one(&mut self, ahead: L::Ahead) {
         let before = self.layout.head();
-        self.layout.post_one(end);
+        self.layout.post_one(ahead);
         self.tell(before);
     }
 

@@ -250,17 +250,17 @@ impl Layout for InOrder {
         head.plus(1)
     }
 
-    #[inline(always)]
-    fn pass(ahead: &mut Ahead, end: *mut u8) {
-        ahead.next = end;
-    }
-
     fn refuse(&mut self) {
         (self.most, self.ahead) = (0, Ahead::NOTHING);
     }
 
     fn refuses(&self) -> bool {
         self.most == 0
+    }
+
+    #[inline(always)]
+    fn pass(ahead: &mut Ahead, end: *mut u8) {
+        ahead.next = end;
     }
 
     #[inline(always)]
@@ -294,29 +294,30 @@ impl Layout for InOrder {
         &mut self,
         _: &Wqes,
         head: Counter,
-        ahead: Ahead,
+        ahead: &mut Ahead,
         id: u64,
     ) -> Option<*mut u8> {
         const { assert!(size_of::<Place>() == SEGMENT_SIZE) };
         let shadow = self.shadow.as_mut_ptr();
-        if ahead.next < ahead.narrow {
+        let wqe = ahead.next;
+        if wqe < ahead.narrow {
             // The same slot: both rings have entries of one segment.
-            let place = shadow.with_addr(ahead.next.addr().wrapping_add(self.to_shadow));
+            let place = shadow.with_addr(wqe.addr().wrapping_add(self.to_shadow));
             // In each of the ways, so that this one's address is part of the store.
             // SAFETY: the shadow has a place for each slot.
             unsafe { (*place).id = id };
-        } else if ahead.next < ahead.wide {
+        } else if wqe < ahead.wide {
             // SAFETY: the WQE is free, since `ahead` covers it, and has a second segment. A slot is
             // less than the number of entries, which is the shadow's length.
             unsafe {
-                Linear::new(ahead.next.add(SEGMENT_SIZE)).put(TERMINATOR);
+                Linear::new(wqe.add(SEGMENT_SIZE)).put(TERMINATOR);
                 let place = shadow.add(self.shape.slot(head));
                 (*place).id = id;
             }
         } else {
             return None;
         }
-        Some(ahead.next)
+        Some(wqe)
     }
 
     unsafe fn open(&mut self, wqes: &Wqes, head: Counter, id: u64) -> (usize, Ahead) {
@@ -333,8 +334,9 @@ impl Layout for InOrder {
     }
 
     #[inline(always)]
-    fn post_one(&mut self, end: *mut u8) {
-        self.ahead.next = end;
+    fn post_one(&mut self, ahead: Ahead) {
+        // A WQE that was passed leaves the ends as they are.
+        self.ahead.next = ahead.next;
         self.head = self.head.plus(1);
     }
 
