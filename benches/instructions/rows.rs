@@ -158,7 +158,7 @@ rows! {
     Inline32: "32-byte inline WRITE, two blocks", How::Post, [];
     Inline44: "44-byte inline WRITE, two blocks", How::Post, [];
     Inline64: "64-byte inline WRITE, two blocks", How::Post, [at_most(75.0).goal()];
-    Inline96: "96-byte inline WRITE, three blocks", How::Post, [];
+    Inline96: "96-byte inline WRITE, three blocks", How::Post, [at_most(94.0)];
     RunTime: "8-byte inline WRITE of run-time length", How::Post, [at_most(97.0)];
     RunTime16: "16-byte inline WRITE of run-time length", How::Post, [];
     RunTime28: "28-byte inline WRITE of run-time length", How::Post, [];

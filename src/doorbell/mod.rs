@@ -12,7 +12,7 @@
 mod copy;
 pub(crate) mod fence;
 mod fire;
-mod pair;
+mod long;
 mod record;
 mod register;
 

@@ -290,8 +290,8 @@ impl SendDoorbell {
     }
 
     /// Returns whether every single WQE of one or two blocks but more than one unit goes by
-    /// BlueFlame word by word. Then [`ring_block`](Self::ring_block) and
-    /// [`ring_pair`](Self::ring_pair) can be used.
+    /// BlueFlame word by word. Then [`ring_block`](Self::ring_block) can be used, and
+    /// [`ring_long`](Self::ring_long) for two blocks.
     #[inline(always)]
     pub(crate) fn takes_words(&self) -> bool {
         self.words

@@ -106,6 +106,14 @@ impl Shape {
         self.mask as usize
     }
 
+    /// Returns whether fewer than `count` entries, which are at least two, are left from `slot` to the
+    /// ring's end.
+    #[inline(always)]
+    pub(crate) const fn ends_within(self, slot: usize, count: u32) -> bool {
+        // Of two entries, one is left, which is the cheaper comparison.
+        if count == 2 { slot == self.last() } else { slot + count as usize - 1 > self.last() }
+    }
+
     /// Parity of the lap that `counter` is in: the owner bit that a CQE of this lap carries.
     #[inline(always)]
     pub const fn lap(self, counter: Counter) -> bool {

@@ -98,8 +98,8 @@ impl<'q, T: Transport> Batch<'q, T> {
                 return true;
             }
         }
-        if O::PAIR_DS != 0 {
-            return self.append_pair(id, operation);
+        if O::LONG_DS != 0 {
+            return self.append_long(id, operation);
         }
         O::USUAL_DS == 0 && self.append_sized(id, operation)
     }

@@ -153,7 +153,7 @@ impl SendRing {
         self.cursor.publish(next);
         // SAFETY: the units of the WQE were just kept, and the register takes it. Its memory meets
         // this function's contract.
-        unsafe { self.doorbell.ring_long(next.low16(), &units, blocks) }
+        unsafe { self.doorbell.ring_kept(next.low16(), &units, blocks) }
         self.run.head = next;
         // `set_clear` would do no more: nothing is clear.
         (self.clear, self.clear_single) = (next, next);

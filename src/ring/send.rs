@@ -513,8 +513,8 @@ impl<T: Transport> SendQueue<T> {
         }
     }
 
-    /// Posts a request if its WQE fits one block (or two, if its size is known) and the head is
-    /// clear. Returns whether it did, and stores where.
+    /// Posts a request if its WQE fits one block (or a BlueFlame buffer, if its size is known) and
+    /// the head is clear. Returns whether it did, and stores where.
     ///
     /// # Safety
     /// Until the request is retired, the memory that it names stays registered and nothing else
@@ -526,9 +526,9 @@ impl<T: Transport> SendQueue<T> {
         operation: &O,
         place: &mut Place,
     ) -> Result<bool, Refusal> {
-        if O::PAIR_DS != 0 {
+        if O::LONG_DS != 0 {
             // SAFETY: passed on.
-            return unsafe { self.post_pair(id, operation, place) };
+            return unsafe { self.post_long(id, operation, place) };
         }
         // `post_words` and `post_plain` ask this again. Asking first lets the compiler evaluate
         // once what is the same for every post.
@@ -624,7 +624,7 @@ impl<T: Transport> SendQueue<T> {
         }
         ring.refill();
         // SAFETY: passed on.
-        if unsafe { O::PAIR_DS != 0 || !self.post_words(id, operation, &mut Place::default())? } {
+        if unsafe { O::LONG_DS != 0 || !self.post_words(id, operation, &mut Place::default())? } {
             let mut batch = self.batch();
             batch.append_ref(id, operation)?;
             // SAFETY: passed on.

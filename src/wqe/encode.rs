@@ -3,6 +3,7 @@
 //! The macros name everything by its whole path: a file beside this one imports `setters` and
 //! `encode`, and nothing else for their sake.
 
+use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::{RaddrSeg, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::EncodeError;
@@ -11,8 +12,11 @@ use super::{Block, Limits, Remote, Segment, Segments};
 /// 16-byte units of a block.
 const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
 
+/// 16-byte units of a BlueFlame buffer.
+const MOST: u32 = (BF_BUFFER_SIZE / SEGMENT_SIZE) as u32;
+
 mod sealed {
-    use super::{Block, EncodeError, Limits, Segments, UNITS};
+    use super::{Block, EncodeError, Limits, MOST, Segments, UNITS};
 
     /// How an operation is encoded as a WQE. Sealed: the queue trusts that `put` writes `body_ds`
     /// units.
@@ -22,9 +26,12 @@ mod sealed {
         const KNOWN_DS: u32 = 0;
         /// [`KNOWN_DS`](Self::KNOWN_DS), if that is one 64-byte block; or else 0.
         const USUAL_DS: u32 = if Self::KNOWN_DS <= UNITS { Self::KNOWN_DS } else { 0 };
-        /// [`KNOWN_DS`](Self::KNOWN_DS), if that is two 64-byte blocks; or else 0.
-        const PAIR_DS: u32 =
-            if UNITS < Self::KNOWN_DS && Self::KNOWN_DS <= 2 * UNITS { Self::KNOWN_DS } else { 0 };
+        /// [`KNOWN_DS`](Self::KNOWN_DS), if that is more than one 64-byte block, and no more than a
+        /// BlueFlame buffer takes; or else 0.
+        const LONG_DS: u32 =
+            if UNITS < Self::KNOWN_DS && Self::KNOWN_DS <= MOST { Self::KNOWN_DS } else { 0 };
+        /// Number of blocks of such a WQE.
+        const LONG_BLOCKS: u32 = Self::LONG_DS.div_ceil(UNITS);
         /// Returns whether [`check`](Self::check) would pass and the WQE has
         /// [`KNOWN_DS`](Self::KNOWN_DS) units, on a queue that takes at least one entry.
         #[inline(always)]

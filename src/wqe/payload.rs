@@ -1,5 +1,6 @@
 //! Payloads of operations: scatter/gather entries, or bytes in the WQE itself.
 
+use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::{DataSeg, INLINE_SEG, INVALID_LKEY, InlineHeader, MAX_DS, SEGMENT_SIZE};
 
 use super::{Limits, Segment, Segments, Sge, Unit, Word};
@@ -353,9 +354,11 @@ impl<const N: usize> InlineBytes<N> {
                 }
             )* };
         }
-        // As many as follow a ctrl segment in two blocks: no post whose size is known has more.
-        if const { inline_ds(N) <= 7 } {
-            units!(0 1 2 3 4 5 6);
+        // As many as follow a ctrl segment in a BlueFlame buffer: no post whose size is known has
+        // more.
+        const { assert!(BF_BUFFER_SIZE / SEGMENT_SIZE == 16) };
+        if const { inline_ds(N) <= 15 } {
+            units!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
         } else {
             // SAFETY: there is space.
             unsafe { self.put(writer) }

@@ -7,8 +7,8 @@ mod compressed;
 #[cfg(feature = "flight-recorder")]
 mod flight;
 mod give_back;
+mod long;
 mod oldest;
-mod pair;
 mod poll;
 mod post;
 mod prepared;

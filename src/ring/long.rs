@@ -1,5 +1,5 @@
-//! The fast path for WQEs of two blocks whose size the compiler knows, mainly those with an address
-//! vector.
+//! The fast path for WQEs of several blocks whose size the compiler knows: those with an address
+//! vector, and with longer inline payloads. A BlueFlame buffer takes four blocks.
 //!
 //! As for one block, it is open while the head is clear, and the WQE is copied to the register from
 //! where its words are at hand. A WQE that would wrap to the ring's start takes the general path.
@@ -15,9 +15,6 @@ use crate::watch::timing::Phase;
 use crate::wqe::{Linear, Operation, PostOn, Segment, Segments};
 use mlx5_sys::wqe::WQEBB_SIZE;
 
-/// Blocks of such a WQE.
-const BLOCKS: u32 = 2;
-
 /// A WQE that was written: its place, the head and the slack after it, and its ctrl segment.
 struct Encoded {
     place: Place,
@@ -27,13 +24,13 @@ struct Encoded {
 }
 
 impl SendRing {
-    /// Writes a usual WQE of two blocks at `head`. If the operation is not usual, the blocks are
+    /// Writes a usual WQE of several blocks at `head`. If the operation is not usual, the blocks are
     /// not contiguous, or they are not before `clear`, writes nothing and returns `None`.
     ///
     /// # Safety
     /// The first argument is this ring's.
     #[inline(always)]
-    unsafe fn encode_pair<T: Transport, O: PostOn<T>>(
+    unsafe fn encode_long<T: Transport, O: PostOn<T>>(
         &mut self,
         Held(slots, limits): Held,
         head: Counter,
@@ -42,39 +39,41 @@ impl SendRing {
         id: u64,
         operation: &O,
     ) -> Option<Encoded> {
-        if O::PAIR_DS == 0 || !operation.is_usual(&limits) {
+        if O::LONG_DS == 0 || !operation.is_usual(&limits) {
             return None;
         }
         // Hides from the compiler how both were computed, or it would compute them twice.
         let slot = opaque(slots.shape.slot(head));
-        let next = Counter::new(opaque(head.plus(BLOCKS).value() as usize) as u32);
+        let next = Counter::new(opaque(head.plus(O::LONG_BLOCKS).value() as usize) as u32);
         // Each block before `clear` also stands for a CQ slot.
-        if !clear.reaches(next) || slot == slots.shape.last() {
+        if !clear.reaches(next) || slots.shape.ends_within(slot, O::LONG_BLOCKS) {
             return None;
         }
         let flags = self.flags(operation);
         self.doorbell.timing.stamp(Phase::Reserve);
         let code = operation.code();
-        let first = slots.names.ctrl(head, code, O::PAIR_DS);
+        let first = slots.names.ctrl(head, code, O::LONG_DS);
         let ctrl = ctrl_segment(first, code, flags, operation.immediate());
         // As for one block.
         const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
         let offset = opaque(slot * size_of::<Entry>());
-        // SAFETY: by the meaning of `clear`, two free, contiguous blocks start there, and `check`
-        // would pass. A usual WQE is no longer. The HCA does not read them before the producer index
-        // covers them, and nothing else writes them (`from_parts`).
+        // SAFETY: by the meaning of `clear`, free, contiguous blocks for the WQE start there, and
+        // `check` would pass. The HCA does not read them before the producer index covers them, and
+        // nothing else writes them (`from_parts`).
         unsafe {
             let wqe = slots.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Linear::new(wqe.as_ptr());
             writer.put(ctrl);
             operation.put_usual(&mut writer);
         }
-        let slack = slack.wrapping_add(BLOCKS - 1);
-        // SAFETY: the shadow has an entry for every slot, so it has two for these slots.
+        let slack = slack.wrapping_add(O::LONG_BLOCKS - 1);
+        // SAFETY: the shadow has an entry for every slot, so it has those for these slots.
         unsafe {
             let place = slots.shadow.byte_add(offset);
-            place.write(Entry { id, key: Key::other(code.opcode, O::PAIR_DS, slack) });
-            Entry::write_inside(place.add(1), code.opcode, slack);
+            place.write(Entry { id, key: Key::other(code.opcode, O::LONG_DS, slack) });
+            for block in 1..O::LONG_BLOCKS {
+                Entry::write_inside(place.add(block as usize), code.opcode, slack);
+            }
         }
         self.doorbell.timing.stamp(Phase::Encode);
         Some(Encoded { place: Place(offset), next, slack, ctrl })
@@ -85,10 +84,10 @@ impl SendRing {
     /// # Safety
     /// - Until the request is retired, the memory that it names stays registered and nothing else
     ///   uses it.
-    /// - [`encode_pair`](Self::encode_pair) returned `encoded` for this operation, at the head,
-    ///   before `clear_single`.
+    /// - [`encode_long`](Self::encode_long) returned `encoded` for this operation, at the head,
+    ///   before `clear_single`, and the doorbell takes its size (`takes_long`).
     #[inline(always)]
-    unsafe fn commit_pair<O: Operation>(
+    unsafe fn commit_long<O: Operation>(
         &mut self,
         encoded: Encoded,
         operation: &O,
@@ -98,22 +97,22 @@ impl SendRing {
         self.cursor.publish(next);
         self.slack = slack;
         // SAFETY: the WQE was just written. `clear_single` was ahead of the head, so the register
-        // takes two blocks.
-        unsafe { self.doorbell.ring_pair(next.low16(), ctrl, operation) }
+        // takes two blocks, and `post_long` has asked for more.
+        unsafe { self.doorbell.ring_long(next.low16(), ctrl, operation) }
         self.rang(next);
         Ok(())
     }
 }
 
 impl<T: Transport> SendQueue<T> {
-    /// Posts a request if its WQE has two blocks and a known size, goes by BlueFlame word by word,
-    /// and the head is clear. Returns whether it did, and stores where.
+    /// Posts a request if its WQE has several blocks and a known size, goes by BlueFlame word by
+    /// word, and the head is clear. Returns whether it did, and stores where.
     ///
     /// # Safety
     /// Until the request is retired, the memory that it names stays registered and nothing else
     /// uses it.
     #[inline(always)]
-    pub(super) unsafe fn post_pair<O: PostOn<T>>(
+    pub(super) unsafe fn post_long<O: PostOn<T>>(
         &mut self,
         id: u64,
         operation: &O,
@@ -124,29 +123,33 @@ impl<T: Transport> SendQueue<T> {
             return Ok(false);
         }
         let ring = &mut self.ring;
+        // What takes one block takes two.
+        if O::LONG_BLOCKS > 2 && !ring.doorbell.takes_long(O::LONG_DS) {
+            return Ok(false);
+        }
         let (head, clear, slack) = (ring.cursor.head(), ring.clear_single, ring.slack);
         // At hand: fewer words are kept until the register than for one block.
         let own = Held::of(ring);
         // SAFETY: these are the ring's own.
-        let encoded = unsafe { ring.encode_pair::<T, O>(own, head, clear, slack, id, operation) };
+        let encoded = unsafe { ring.encode_long::<T, O>(own, head, clear, slack, id, operation) };
         let Some(encoded) = encoded else { return Ok(false) };
         *place = encoded.place;
         // SAFETY: the WQE was just encoded, before `clear_single`. The caller guarantees its memory
         // by this function's contract.
-        unsafe { ring.commit_pair(encoded, operation)? };
+        unsafe { ring.commit_long(encoded, operation)? };
         Ok(true)
     }
 }
 
 impl<T: Transport> Batch<'_, T> {
-    /// Appends a request of two blocks and a known size, if it fits before the clear head. Returns
+    /// Appends a request of several blocks and a known size, if it fits before the clear head. Returns
     /// whether it did.
     #[inline(always)]
-    pub(super) fn append_pair<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+    pub(super) fn append_long<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
         let (own, head, clear, slack) = (self.own, self.head, self.clear, self.slack);
         let ring = &mut self.queue.ring;
         // SAFETY: these are the ring's own.
-        let encoded = unsafe { ring.encode_pair::<T, O>(own, head, clear, slack, id, operation) };
+        let encoded = unsafe { ring.encode_long::<T, O>(own, head, clear, slack, id, operation) };
         let Some(Encoded { next, slack, ctrl, .. }) = encoded else { return false };
         self.one_more(next, slack, Last { doorbell: ctrl[0] });
         true

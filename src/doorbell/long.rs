@@ -1,19 +1,21 @@
-//! The doorbell of a single WQE of two blocks, which is written to the register as it was to the
-//! ring.
+//! The doorbell of a single WQE of several blocks, which is written to the register as it was to
+//! the ring.
 
+use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
+use super::register::BLOCK_DS;
 use super::{SendDoorbell, fence};
 use crate::watch::flight::DoorbellKind;
 use crate::watch::timing::Phase;
 use crate::wqe::{Linear, Operation, Segment, Segments, Unit, Units};
 
-/// 16-byte units of two blocks.
-const UNITS: usize = 8;
+/// 16-byte units of a BlueFlame buffer.
+const UNITS: usize = BF_BUFFER_SIZE / SEGMENT_SIZE;
 
 impl SendDoorbell {
-    /// Rings by BlueFlame for a single WQE of two blocks: `operation` behind `ctrl`, whose size the
-    /// compiler knows. The segments that its address holds ready go to the register 16 bytes at
+    /// Rings by BlueFlame for a single WQE of several blocks: `operation` behind `ctrl`, whose size
+    /// the compiler knows. The segments that its address holds ready go to the register 16 bytes at
     /// once. Zeroes are stored behind its end: the HCA does not read them.
     ///
     /// Does not use the common function for the steps: this is more than the compiler would inline
@@ -23,9 +25,9 @@ impl SendDoorbell {
     /// - `ctrl` and `operation`, which is a usual one, are those of the only WQE before `counter`
     ///   that was not rung.
     /// - The memory that it names obeys the contract of the queue's commit point.
-    /// - [`takes_words`](Self::takes_words) is true.
+    /// - [`takes_long`](Self::takes_long) is true of its size.
     #[inline(always)]
-    pub(crate) unsafe fn ring_pair<O: Operation>(
+    pub(crate) unsafe fn ring_long<O: Operation>(
         &mut self,
         counter: u16,
         ctrl: Segment,
@@ -39,20 +41,20 @@ impl SendDoorbell {
         fence::record_then_register();
         self.timing.stamp(Phase::Order);
         let to = self.next;
-        // SAFETY: the buffer takes two blocks, and is aligned to its size. The WQE is no longer.
+        // SAFETY: the buffer takes the WQE's blocks, and is aligned to its size.
         unsafe {
             let mut writer = Linear::new(to.as_ptr());
             writer.put(ctrl);
             operation.put_usual(&mut writer);
             macro_rules! pad {
                 ($($at:literal)*) => { $(
-                    if $at >= O::PAIR_DS as usize {
+                    if $at >= O::LONG_DS && $at < O::LONG_BLOCKS * BLOCK_DS {
                         Unit::from_words(0, 0).store(to.add($at * SEGMENT_SIZE));
                     }
                 )* };
             }
-            const { assert!(UNITS == 8) };
-            pad!(5 6 7);
+            const { assert!(UNITS == 16) };
+            pad!(5 6 7 9 10 11 13 14 15);
         }
         self.timing.stamp(Phase::Doorbell);
         fence::flush_register();
@@ -73,7 +75,7 @@ impl SendDoorbell {
     /// - The memory that it names obeys the contract of the queue's commit point.
     /// - [`takes_long`](Self::takes_long) is true of its size.
     #[inline(always)]
-    pub(crate) unsafe fn ring_long(&mut self, counter: u16, units: &Units, blocks: u32) {
+    pub(crate) unsafe fn ring_kept(&mut self, counter: u16, units: &Units, blocks: u32) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
         fence::wqe_then_record();
         self.timing.stamp(Phase::Fence);
