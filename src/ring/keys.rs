@@ -155,8 +155,8 @@ impl SendRing {
         // this function's contract.
         unsafe { self.doorbell.ring_kept(next.low16(), &units, blocks) }
         self.run.head = next;
-        // `set_clear` would do no more: nothing is clear.
-        (self.clear, self.clear_single) = (next, next);
+        // Nothing is clear. `clear_single` is behind the head since the run began.
+        self.clear = next;
         self.rang(next);
         Ok(true)
     }
