@@ -11,7 +11,7 @@ use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, DeviceMemory, Init, ProtectionDomain, QueuePair};
-use mlx5::wqe::{FetchAdd, InlineBytes, RdmaWrite, SendMessage, Sge, Word};
+use mlx5::wqe::{FetchAdd, InlineBytes, RdmaWrite, SendMessage};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
@@ -54,8 +54,8 @@ fn main() -> Result<()> {
     board.store(0, 100);
     // SAFETY: `host`, `board` and its region outlive the requests, which are waited for.
     unsafe {
-        inbox.post(1, Sge::new(host.address(), 64, host.lkey()))?;
-        owner.post(2, SendMessage::new(region.sge(1024, 36)).signaled())?;
+        inbox.post(1, host.sge(0, 64)?)?;
+        owner.post(2, SendMessage::new(region.sge(1024, 36)?).signaled())?;
     }
     // ANCHOR_END: use
     for _ in 0..2 {
@@ -66,14 +66,14 @@ fn main() -> Result<()> {
     println!("received: {}", std::str::from_utf8(&text)?);
 
     // 5. The peer's atomics and WRITEs are done on the device, without a turn over the owner's bus.
-    let word = Word::new(host.address() + 128, host.lkey());
+    let word = host.word(128)?;
     // SAFETY: `host`, `board` and its region outlive the requests, which are waited for.
     unsafe {
         for id in 10..13 {
-            client.post(id, FetchAdd::new(word, region.remote(0), 5).signaled())?;
+            client.post(id, FetchAdd::new(word, region.remote(0)?, 5).signaled())?;
         }
         let done = InlineBytes(1_u64.to_ne_bytes());
-        client.post(13, RdmaWrite::new(done, region.remote(8)).signaled())?;
+        client.post(13, RdmaWrite::new(done, region.remote(8)?).signaled())?;
     }
     for _ in 10..=13 {
         println!("{:?}", wait(&mut completions, &mut ((&mut owner, &mut client), &mut inbox))?);

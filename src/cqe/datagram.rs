@@ -42,7 +42,7 @@ impl ReceiveDone {
 /// # let handle = AddressHandle::new(&pd, &local.address(&local.connection_data(&qp)))?;
 /// # let to = UdAddress::new(&handle, qp.number(), 7);
 /// # // SAFETY: the memory outlives the queues and is read after the completion.
-/// # unsafe { receives.post(1, Sge::new(memory.address(), 128, memory.lkey()))? };
+/// # unsafe { receives.post(1, memory.sge(0, 128)?)? };
 /// # // SAFETY: the payload is copied.
 /// # unsafe { sends.post(2, SendMessage::new(Inline(b"hello")).to(&to))? };
 /// # let done = loop {

@@ -43,14 +43,13 @@ const KEY: &str = "memory key";
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// use mlx5::devx::DevxMkey;
 /// use mlx5::ib::Access;
-/// use mlx5::wqe::Sge;
 ///
 /// let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
-/// let piece = |offset| Sge::new(memory.address() + offset, 64, memory.lkey());
+/// let pieces = [memory.sge(0, 64)?, memory.sge(1024, 64)?];
 /// // Two pieces become 128 bytes, from address 0 on, which the peer may read.
 /// let builder = DevxMkey::builder(&pd).access(Access::REMOTE_READ).address(0);
 /// // SAFETY: the memory stays registered as long as the key, and no code writes it.
-/// let key = unsafe { builder.list(&[piece(0), piece(1024)])? };
+/// let key = unsafe { builder.list(&pieces)? };
 /// assert_eq!((key.address(), key.length()), (0, 128));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -97,13 +97,11 @@ impl Context {
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// use mlx5::ib::Access;
 /// use mlx5::verbs::Prefetch;
-/// use mlx5::wqe::Sge;
 ///
 /// if context.on_demand()?.supported {
 ///     let region = pd.allocate(1 << 16, Access::LOCAL_WRITE | Access::ON_DEMAND)?;
-///     let whole = Sge::new(region.address(), 1 << 16, region.lkey());
 ///     // Returns when the pages are there, so that the first request does not wait for them.
-///     pd.prefetch(&[whole], Prefetch::Write, true)?;
+///     pd.prefetch(&[region.sge(0, 1 << 16)?], Prefetch::Write, true)?;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -150,8 +148,9 @@ impl ProtectionDomain {
                 "the device or its driver cannot register all memory at once",
             )))
         })?;
+        let access = access | Access::ON_DEMAND;
         // SAFETY: the call above registered the region.
-        let registration = unsafe { Registration::new(mr, access | Access::ON_DEMAND, self) };
+        let registration = unsafe { Registration::new(mr, 0, usize::MAX, access, (), self) };
         Ok(ImplicitOdpRegion { registration })
     }
 
@@ -190,7 +189,7 @@ impl ProtectionDomain {
         let mr = unsafe { ibv_alloc_null_mr(self.as_raw().as_ptr()) };
         let mr = non_null("ibv_alloc_null_mr", mr.unwrap_or(std::ptr::null_mut()))?;
         // SAFETY: the call above allocated the region.
-        let registration = unsafe { Registration::new(mr, Access::empty(), self) };
+        let registration = unsafe { Registration::new(mr, 0, 0, Access::empty(), (), self) };
         Ok(NullRegion { registration })
     }
 }
@@ -207,7 +206,7 @@ impl ProtectionDomain {
 /// let numbers = [1u64, 2, 3];
 /// // SAFETY: requests with the key only read `numbers`, while it lives.
 /// let whole = unsafe { pd.register_whole(Access::LOCAL_WRITE | Access::ON_DEMAND)? };
-/// let sge = whole.sge(NonNull::from(&numbers).cast(), 24);
+/// let sge = whole.source(NonNull::from(&numbers).cast(), 24)?;
 /// assert_eq!((sge.length, sge.lkey), (24, whole.lkey()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -224,12 +223,11 @@ pub struct ImplicitOdpRegion {
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { pd, mut reader, mut sends, memory, remote, .. } = rig::link()?;
-/// use mlx5::wqe::{RdmaRead, Sge};
+/// use mlx5::wqe::RdmaRead;
 ///
 /// // 8 of the peer's 16 bytes: the first 8 are not needed.
 /// let nothing = pd.null_region()?;
-/// let last = Sge::new(memory.address(), 8, memory.lkey());
-/// let read = RdmaRead::new([nothing.sge(8), last], remote);
+/// let read = RdmaRead::new([nothing.sge(8), memory.sge(0, 8)?], remote);
 /// // SAFETY: the memory stays registered, and is read after the completion.
 /// unsafe { sends.post(1, read.signaled())? };
 /// # assert!(matches!(rig::poll(&mut reader, &mut sends)?, mlx5::cqe::Completion::Send(_)));
@@ -243,14 +241,31 @@ registered! { ImplicitOdpRegion: lkey rights raw }
 registered! { NullRegion: lkey raw }
 
 impl ImplicitOdpRegion {
-    /// Returns a local SGE of memory at an address.
-    pub fn sge(&self, address: NonNull<u8>, length: u32) -> Sge {
-        Sge::new(address.as_ptr() as u64, length, self.lkey())
+    /// Returns `length` bytes at an address as an SGE, for any request of this program.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`](crate::Error::Attribute): the bytes end behind the last address, or are
+    /// more than 2^31; the region has no [`LOCAL_WRITE`](Access::LOCAL_WRITE).
+    pub fn sge(&self, address: NonNull<u8>, length: usize) -> Result<Sge> {
+        self.registration.sge(address.as_ptr() as usize, length)
     }
 
-    /// Returns a remote address, for requests of the peer.
-    pub fn remote(&self, address: NonNull<u8>) -> Remote {
-        Remote::new(address.as_ptr() as u64, self.registration.rkey())
+    /// Returns `length` bytes at an address as an SGE, for requests that only read them: SEND and
+    /// WRITE.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`](crate::Error::Attribute): the bytes end behind the last address, or are
+    /// more than 2^31.
+    pub fn source(&self, address: NonNull<u8>, length: usize) -> Result<Sge> {
+        self.registration.source(address.as_ptr() as usize, length)
+    }
+
+    /// Returns the memory at an address, for requests of the peer.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`](crate::Error::Attribute): the region gives peers no right.
+    pub fn remote(&self, address: NonNull<u8>) -> Result<Remote> {
+        self.registration.remote(address.as_ptr() as usize)
     }
 }
 

@@ -16,7 +16,6 @@ use crate::doorbell::fence;
 use crate::error::{Cause, Errno, Error, Result, check, non_null};
 use crate::ib::Access;
 use crate::verbs::check_region_access;
-use crate::wqe::{Remote, Sge};
 
 /// Memory on the HCA, mapped into this process.
 ///
@@ -263,17 +262,20 @@ impl fmt::Debug for DeviceMemory {
 /// A registered part of device memory, by which requests name it. Its addresses start at zero, at
 /// any offset in the memory.
 ///
+/// A QP that receives into device memory, or reads into it, must not put payload into CQEs:
+/// [`ScatterToCqe::Never`](super::ScatterToCqe), the default.
+///
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { pd, mut reader, mut sends, memory: host, .. } = rig::link()?;
 /// use mlx5::ib::Access;
 /// use mlx5::verbs::DeviceMemory;
-/// use mlx5::wqe::{RdmaWrite, Remote};
+/// use mlx5::wqe::RdmaWrite;
 ///
 /// let mut memory = DeviceMemory::allocate(pd.context(), 4096, 6)?;
 /// let region = pd.register_device(&memory, 0, 4096, Access::LOCAL_WRITE)?;
 /// memory.write(512, b"a number");
-/// let write = RdmaWrite::new(region.sge(512, 8), Remote::new(host.remote_address(), host.rkey()));
+/// let write = RdmaWrite::new(region.sge(512, 8)?, host.remote(0)?);
 /// // SAFETY: both regions stay registered, and nothing uses their bytes before the completion.
 /// unsafe { sends.post(1, write.signaled())? };
 /// # rig::poll(&mut reader, &mut sends)?;
@@ -284,10 +286,7 @@ impl fmt::Debug for DeviceMemory {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct DeviceRegion {
-    registration: Registration,
-    length: usize,
-    /// Freed after the registration.
-    memory: Arc<DmInner>,
+    registration: Registration<Arc<DmInner>>,
 }
 
 impl ProtectionDomain {
@@ -333,34 +332,20 @@ impl ProtectionDomain {
         // SAFETY: PD and memory are alive and of one context.
         let mr = unsafe { ibv_reg_dm_mr(pd, dm, offset as u64, length, bits) };
         let mr = non_null("ibv_reg_dm_mr", mr.unwrap_or(std::ptr::null_mut()))?;
-        // SAFETY: the call above registered the region.
-        let registration = unsafe { Registration::new(mr, access, self) };
-        Ok(DeviceRegion { registration, length, memory: Arc::clone(inner) })
+        // SAFETY: the call above registered the region, whose addresses start at zero.
+        let registration =
+            unsafe { Registration::new(mr, 0, length, access, Arc::clone(inner), self) };
+        Ok(DeviceRegion { registration })
     }
 }
 
-impl DeviceRegion {
-    /// Returns a local SGE of `length` bytes from `offset` on.
-    ///
-    /// A QP that receives into device memory, or reads into it, must not put payload into CQEs:
-    /// [`ScatterToCqe::Never`](super::ScatterToCqe), the default.
-    pub fn sge(&self, offset: u64, length: u32) -> Sge {
-        Sge::new(offset, length, self.lkey())
-    }
-
-    /// Returns a remote address from `offset` on, for requests of the peer.
-    pub fn remote(&self, offset: u64) -> Remote {
-        Remote::new(offset, self.rkey())
-    }
-}
-
-registered! { DeviceRegion: length lkey rkey rights raw }
+registered! { DeviceRegion: entries length lkey rkey rights raw }
 
 impl fmt::Debug for DeviceRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceRegion")
-            .field("length", &self.length)
-            .field("of", &self.memory.length)
+            .field("length", &self.len())
+            .field("of", &self.registration.memory().length)
             .field("lkey", &format_args!("{:#x}", self.lkey()))
             .field("rkey", &format_args!("{:#x}", self.rkey()))
             .field("access", &self.access())

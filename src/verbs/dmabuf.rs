@@ -11,7 +11,6 @@ use super::registration::{Registration, registered};
 use crate::error::{Cause, Errno, Error, Result, non_null};
 use crate::ib::Access;
 use crate::verbs::check_region_access;
-use crate::wqe::{Remote, Sge};
 
 /// A registered dma-buf. Requests name its bytes by addresses from a start that the program chose.
 /// The dma-buf need not be mapped into the process.
@@ -32,7 +31,7 @@ use crate::wqe::{Remote, Sge};
 /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
 /// // SAFETY: the memory is not mapped into this process.
 /// let region = unsafe { pd.register_dmabuf(buffer.as_fd(), 0, 1 << 16, 0, rights)? };
-/// let sge = region.sge(4096, 64);
+/// let sge = region.sge(4096, 64)?;
 /// assert_eq!((sge.addr, sge.lkey), (4096, region.lkey()));
 /// # Ok(())
 /// # }
@@ -40,8 +39,6 @@ use crate::wqe::{Remote, Sge};
 #[doc(alias = "ibv_mr")]
 pub struct DmaBufRegion {
     registration: Registration,
-    address: u64,
-    length: usize,
 }
 
 impl ProtectionDomain {
@@ -103,35 +100,25 @@ impl ProtectionDomain {
                 )))
             })?;
         // SAFETY: the call above registered the region.
-        let registration = unsafe { Registration::new(mr, access, self) };
-        Ok(DmaBufRegion { registration, address, length })
+        let registration = unsafe { Registration::new(mr, address, length, access, (), self) };
+        Ok(DmaBufRegion { registration })
     }
 }
 
 impl DmaBufRegion {
     /// Returns the address by which requests name the first byte.
     pub fn address(&self) -> u64 {
-        self.address
-    }
-
-    /// Returns a local SGE of `length` bytes from `offset` of the region on.
-    pub fn sge(&self, offset: u64, length: u32) -> Sge {
-        Sge::new(self.address.wrapping_add(offset), length, self.lkey())
-    }
-
-    /// Returns a remote address from `offset` of the region on, for requests of the peer.
-    pub fn remote(&self, offset: u64) -> Remote {
-        Remote::new(self.address.wrapping_add(offset), self.rkey())
+        self.registration.start()
     }
 }
 
-registered! { DmaBufRegion: length lkey rkey rights raw }
+registered! { DmaBufRegion: entries length lkey rkey rights raw }
 
 impl fmt::Debug for DmaBufRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DmaBufRegion")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("length", &self.length)
+            .field("address", &format_args!("{:#x}", self.address()))
+            .field("length", &self.len())
             .field("lkey", &format_args!("{:#x}", self.lkey()))
             .field("rkey", &format_args!("{:#x}", self.rkey()))
             .field("access", &self.access())

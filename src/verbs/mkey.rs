@@ -26,10 +26,9 @@ use crate::wqe::{ConfigureKey, LocalInvalidate};
 /// # let rig::Link { pd, mut reader, mut sends, memory, sge, .. } = rig::link()?;
 /// use mlx5::ib::Access;
 /// use mlx5::verbs::Mkey;
-/// use mlx5::wqe::Sge;
 ///
 /// let key = Mkey::new(&pd, 4)?;
-/// let far = Sge::new(memory.address() + 2048, 64, memory.lkey());
+/// let far = memory.sge(2048, 64)?;
 /// // Behind the key, the two pieces of memory are one of 128 bytes, from address 0 on.
 /// let pieces = key.configure().access(Access::REMOTE_READ).layout([sge, far]);
 /// // SAFETY: the memory stays registered, and no code writes it.

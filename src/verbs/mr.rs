@@ -8,11 +8,12 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
-use mlx5_sys::verbs::{__ibv_reg_mr, ibv_dereg_mr, ibv_mr};
+use mlx5_sys::verbs::{__ibv_reg_mr, ibv_mr};
 
+use super::registration::{Registration, registered};
 use super::volatile;
 use super::{Buffer, HugePageSize, Pages, ProtectionDomain};
-use crate::error::{Cause, Error, Result, check, non_null};
+use crate::error::{Cause, Error, Result, non_null};
 use crate::ib::{Access, debug_as_display};
 use crate::verbs::check_region_access;
 
@@ -21,8 +22,8 @@ pub use change::ReplaceError;
 /// A registered memory region.
 ///
 /// The region owns its memory, except after [`register_raw`](ProtectionDomain::register_raw), where
-/// the caller keeps the memory. Work requests use its [`address`](Self::address) and
-/// [`lkey`](Self::lkey), and the peer's requests use its [`rkey`](Self::rkey).
+/// the caller keeps the memory. Requests of this program name parts of it by [`sge`](Self::sge), and
+/// the peer's requests by [`remote`](Self::remote).
 ///
 /// Memory that a peer may write ([`Access::peer_writes`]) is never lent as `&[u8]`, because it may
 /// change at any moment. [`write`](Self::write) and [`read`](Self::read) copy it.
@@ -37,56 +38,102 @@ pub use change::ReplaceError;
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// use mlx5::ib::Access;
-/// use mlx5::wqe::{Remote, Sge};
 ///
 /// let mut region = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
-/// region.write(0, b"hello");
-/// // The first five bytes, for requests of this program and for those of the peer.
-/// let sge = Sge::new(region.address(), 5, region.lkey());
-/// let remote = Remote::new(region.remote_address(), region.rkey());
-/// assert_eq!((sge.length, remote.addr), (5, region.remote_address()));
-/// let mut bytes = [0; 5];
-/// region.read(0, &mut bytes);
-/// assert_eq!(&bytes, b"hello");
+/// region.write(64, b"hello");
+/// // These five bytes, for requests of this program and for those of the peer.
+/// let (sge, remote) = (region.sge(64, 5)?, region.remote(64)?);
+/// assert_eq!((sge.addr, sge.length, sge.lkey), (region.address() + 64, 5, region.lkey()));
+/// assert_eq!((remote.addr, remote.rkey), (region.remote_address() + 64, region.rkey()));
+/// assert_eq!(region.to_vec(64, 5), b"hello");
+/// // One byte too many.
+/// assert!(region.sge(4092, 5).is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias("ibv_mr", "ibv_dereg_mr"))]
 pub struct MemoryRegion {
-    mr: NonNull<ibv_mr>,
-    address: NonNull<u8>,
-    length: usize,
-    access: Access,
-    backing: Backing,
+    registration: Registration<Memory>,
+}
+
+/// The memory of a region.
+struct Memory {
+    buffer: Parts,
     /// A buffer that the HCA may access since a change of the memory failed.
-    replacement: Option<Parts>,
-    pd: ProtectionDomain,
+    replacement: Option<Box<Parts>>,
 }
 
-/// The owner of the memory.
-enum Backing {
-    /// The caller of `register_raw`.
-    Caller,
-    /// The region, which keeps the parts of a buffer.
-    Buffer { word: usize, free: Free, kind: TypeId },
-}
-
-/// Frees the buffer of some type, of which it gets the parts.
-type Free = unsafe fn(NonNull<u8>, usize, usize);
-
-/// The parts of a buffer of some type.
+/// The parts of a buffer of some type. Dropping them frees it.
 struct Parts {
     address: NonNull<u8>,
     length: usize,
     word: usize,
     free: Free,
+    kind: TypeId,
 }
 
-// SAFETY: the region owns its memory, or the caller of `register_raw` guarantees that any thread
-// may use it. Verbs calls on it are allowed from any thread.
-unsafe impl Send for MemoryRegion {}
-// SAFETY: `&self` only reads memory, by volatile loads, since the HCA may write it. Verbs calls are
-// allowed from any thread.
-unsafe impl Sync for MemoryRegion {}
+/// Frees the buffer of some type, of which it gets the parts.
+type Free = unsafe fn(NonNull<u8>, usize, usize);
+
+// SAFETY: the parts own a `Buffer`, which is `Send`.
+unsafe impl Send for Parts {}
+// SAFETY: `&self` gives no access to the bytes. The region's methods read them by volatile loads,
+// since the HCA may write them.
+unsafe impl Sync for Parts {}
+
+impl Parts {
+    fn of<B: Buffer>(buffer: B) -> Parts {
+        let (address, length, word) = buffer.into_parts();
+        Parts { address, length, word, free: free::<B>, kind: TypeId::of::<B>() }
+    }
+
+    /// Returns whether the buffer is of type `B`.
+    fn are_of<B: Buffer>(&self) -> bool {
+        self.kind == TypeId::of::<B>()
+    }
+
+    /// Reassembles the buffer.
+    ///
+    /// # Panics
+    /// If it is of another type.
+    fn into_buffer<B: Buffer>(self) -> B {
+        assert!(self.are_of::<B>(), "the buffer is of another type");
+        let Parts { address, length, word, .. } = *ManuallyDrop::new(self);
+        // SAFETY: the parts come from a buffer of this type, as checked above, and are not dropped.
+        unsafe { B::from_parts(address, length, word) }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        // SAFETY: the parts come from the buffer that `free` was made for, and are used once.
+        unsafe { (self.free)(self.address, self.length, self.word) }
+    }
+}
+
+/// # Safety
+/// The three values come from one `into_parts` of `B` and are used once.
+unsafe fn free<B: Buffer>(address: NonNull<u8>, length: usize, word: usize) {
+    // SAFETY: the caller upholds the contract of `from_parts`, which is that of this function.
+    drop(unsafe { B::from_parts(address, length, word) });
+}
+
+/// Memory that the caller of `register_raw` manages.
+struct Foreign(NonNull<u8>, usize);
+
+// SAFETY: the caller of `register_raw` guarantees that any thread may access the memory.
+unsafe impl Send for Foreign {}
+
+// SAFETY: the caller of `register_raw` guarantees that the bytes are initialised, stay mapped until
+// the region is dropped, and have no reference that conflicts with the region's accesses.
+unsafe impl Buffer for Foreign {
+    fn into_parts(self) -> (NonNull<u8>, usize, usize) {
+        (self.0, self.1, 0)
+    }
+
+    unsafe fn from_parts(address: NonNull<u8>, length: usize, _: usize) -> Self {
+        Foreign(address, length)
+    }
+}
 
 impl ProtectionDomain {
     /// Registers memory that the program owns. The region takes ownership.
@@ -100,24 +147,19 @@ impl ProtectionDomain {
         buffer: B,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError<B>> {
-        let (address, length, word) = buffer.into_parts();
-        // SAFETY: the contract of `Buffer` says that the memory stays valid until `from_parts`,
-        // which is called after deregistration.
-        match unsafe { self.register_parts(address, length, access) } {
-            Ok(mr) => Ok(MemoryRegion {
-                mr,
-                address,
-                length,
-                access,
-                backing: Backing::of::<B>(word),
-                replacement: None,
-                pd: self.clone(),
-            }),
-            Err(error) => {
-                // SAFETY: the parts come from `into_parts` above and are used once.
-                let buffer = unsafe { B::from_parts(address, length, word) };
-                Err(RegisterError { buffer, error })
+        let parts = Parts::of(buffer);
+        let (start, length) = (parts.address.as_ptr() as u64, parts.length);
+        // SAFETY: the contract of `Buffer` says that the memory stays valid until the parts are
+        // freed. The registration frees them after it has deregistered the memory.
+        match unsafe { self.register_parts(&parts, access) } {
+            Ok(mr) => {
+                let memory = Memory { buffer: parts, replacement: None };
+                // SAFETY: the call above registered this memory with these rights in this domain.
+                let registration =
+                    unsafe { Registration::new(mr, start, length, access, memory, self) };
+                Ok(MemoryRegion { registration })
             }
+            Err(error) => Err(RegisterError { buffer: parts.into_buffer(), error }),
         }
     }
 
@@ -165,31 +207,21 @@ impl ProtectionDomain {
         length: usize,
         access: Access,
     ) -> Result<MemoryRegion> {
-        // SAFETY: the caller guarantees that the bytes stay mapped until the region is dropped,
-        // which deregisters it.
-        let mr = unsafe { self.register_parts(address, length, access) }?;
-        let backing = Backing::Caller;
-        let pd = self.clone();
-        Ok(MemoryRegion { mr, address, length, access, backing, replacement: None, pd })
+        Ok(self.register(Foreign(address, length), access)?)
     }
 
     /// # Safety
     /// The bytes stay mapped until the region is deregistered.
-    unsafe fn register_parts(
-        &self,
-        address: NonNull<u8>,
-        length: usize,
-        access: Access,
-    ) -> Result<NonNull<ibv_mr>> {
-        if length == 0 {
+    unsafe fn register_parts(&self, parts: &Parts, access: Access) -> Result<NonNull<ibv_mr>> {
+        if parts.length == 0 {
             return Err(empty());
         }
         check_region_access(access)?;
-        let (pd, start) = (self.as_raw().as_ptr(), address.as_ptr().cast());
+        let (pd, start) = (self.as_raw().as_ptr(), parts.address.as_ptr().cast());
         // SAFETY: the PD is alive, and the caller keeps the memory.
-        let mr = unsafe { __ibv_reg_mr(pd, start, length, access.bits(), 1) };
+        let mr = unsafe { __ibv_reg_mr(pd, start, parts.length, access.bits(), 1) };
         non_null("ibv_reg_mr", mr).map_err(|error| {
-            let cause = register_cause(&error, length);
+            let cause = register_cause(&error, parts.length);
             error.because(cause)
         })
     }
@@ -214,31 +246,12 @@ fn register_cause(error: &Error, length: usize) -> Option<Cause> {
     }
 }
 
-/// # Safety
-/// The three values come from one `into_parts` of `B` and are used once.
-unsafe fn free<B: Buffer>(address: NonNull<u8>, length: usize, word: usize) {
-    // SAFETY: the caller upholds the contract of `from_parts`, which is that of this function.
-    drop(unsafe { B::from_parts(address, length, word) });
-}
-
-impl Backing {
-    fn of<B: Buffer>(word: usize) -> Backing {
-        Backing::Buffer { word, free: free::<B>, kind: TypeId::of::<B>() }
-    }
-
-    /// Returns the word of a buffer of type `B`, or `None` for another owner.
-    fn word<B: Buffer>(&self) -> Option<usize> {
-        match *self {
-            Backing::Buffer { word, kind, .. } if kind == TypeId::of::<B>() => Some(word),
-            _ => None,
-        }
-    }
-}
+registered! { MemoryRegion: entries length lkey rkey rights raw }
 
 impl MemoryRegion {
     /// Returns the address of the first byte, for this host's work requests.
     pub fn address(&self) -> u64 {
-        self.address.as_ptr() as u64
+        self.registration.start()
     }
 
     /// Returns the address of the first byte for the peer's requests, which is
@@ -250,44 +263,7 @@ impl MemoryRegion {
     /// Returns a pointer to the first byte. Accesses through it must be volatile while the HCA may
     /// access the memory.
     pub fn as_ptr(&self) -> NonNull<u8> {
-        self.address
-    }
-
-    /// Returns the length in bytes.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Always returns false: a region has at least one byte.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Returns the key for this host's work requests.
-    pub fn lkey(&self) -> u32 {
-        // SAFETY: the region is registered, and verbs change the field only under `&mut self`.
-        unsafe { (*self.mr.as_ptr()).lkey }
-    }
-
-    /// Returns the key for the peer's requests.
-    pub fn rkey(&self) -> u32 {
-        // SAFETY: the region is registered, and verbs change the field only under `&mut self`.
-        unsafe { (*self.mr.as_ptr()).rkey }
-    }
-
-    /// Returns its access rights.
-    pub fn access(&self) -> Access {
-        self.access
-    }
-
-    /// Returns its protection domain.
-    pub fn protection_domain(&self) -> &ProtectionDomain {
-        &self.pd
-    }
-
-    /// Returns the region, for calls that this crate does not wrap. It lives as long as `self`.
-    pub fn as_raw(&self) -> NonNull<ibv_mr> {
-        self.mr
+        self.registration.memory().buffer.address
     }
 
     /// Copies `data` into the region at `offset`, by volatile stores.
@@ -309,7 +285,7 @@ impl MemoryRegion {
     pub(crate) unsafe fn store(&self, offset: usize, data: &[u8]) {
         // SAFETY: the caller guarantees that the bytes lie in the region, and that no reference and
         // no other thread accesses them meanwhile.
-        unsafe { volatile::store(self.address.add(offset).as_ptr(), data) }
+        unsafe { volatile::store(self.as_ptr().add(offset).as_ptr(), data) }
     }
 
     /// Copies out of the region at `offset`, by volatile loads.
@@ -320,7 +296,18 @@ impl MemoryRegion {
         self.check_range(offset, data.len());
         // SAFETY: the range was checked above. This host's threads write the region only through an
         // exclusive borrow, or as the owners of other parts of it.
-        unsafe { volatile::load(self.address.add(offset).as_ptr(), data) }
+        unsafe { volatile::load(self.as_ptr().add(offset).as_ptr(), data) }
+    }
+
+    /// Returns a copy of `length` bytes at `offset`, like [`read`](Self::read). Allocates.
+    ///
+    /// # Panics
+    /// If the range ends beyond the region.
+    pub fn to_vec(&self, offset: usize, length: usize) -> Vec<u8> {
+        self.check_range(offset, length);
+        let mut bytes = vec![0; length];
+        self.read(offset, &mut bytes);
+        bytes
     }
 
     /// Returns the byte at `offset` as it is now. Later reads see what became visible before that
@@ -337,7 +324,7 @@ impl MemoryRegion {
         self.check_range(offset, 1);
         // SAFETY: the offset was checked above. The load is volatile, since the HCA may write the
         // byte at any time.
-        let byte = unsafe { self.address.add(offset).read_volatile() };
+        let byte = unsafe { self.as_ptr().add(offset).read_volatile() };
         fence(Ordering::Acquire);
         byte
     }
@@ -347,20 +334,20 @@ impl MemoryRegion {
     /// Requests of this host may still write them. The contract of ringing a request says that its
     /// memory is neither read nor written before it completes.
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
-        if self.access.peer_writes() {
+        if self.access().peer_writes() {
             return None;
         }
         // SAFETY: the region has `length` initialised bytes, which it owns or the caller of
         // `register_raw` guarantees. `self` is borrowed exclusively, and no peer may write the
         // bytes.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.length) })
+        Some(unsafe { std::slice::from_raw_parts_mut(self.as_ptr().as_ptr(), self.len()) })
     }
 
     fn check_range(&self, offset: usize, length: usize) {
         assert!(
-            offset.checked_add(length).is_some_and(|end| end <= self.length),
+            offset.checked_add(length).is_some_and(|end| end <= self.len()),
             "{length} bytes at offset {offset} lie outside a region of {} bytes",
-            self.length
+            self.len()
         );
     }
 
@@ -371,46 +358,14 @@ impl MemoryRegion {
     /// type of buffer, [`Error::Call`] if it cannot be deregistered.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn into_buffer<B: Buffer>(self) -> Result<B, ReclaimError> {
-        let Some(word) = self.backing.word::<B>() else {
+        if !self.registration.memory().buffer.are_of::<B>() {
             return Err(ReclaimError { region: self, error: another_type::<B>().into() });
-        };
-        // SAFETY: this crate registered the region. On success the region is taken apart below and
-        // not dropped, so it is deregistered once.
-        if let Err(error) = check("ibv_dereg_mr", unsafe { ibv_dereg_mr(self.mr.as_ptr()) }) {
-            return Err(ReclaimError { region: self, error: error.into() });
         }
-        let mut region = ManuallyDrop::new(self);
-        region.free_replacement();
-        // SAFETY: the region is not dropped, and its PD is not used after this.
-        unsafe { std::ptr::drop_in_place(&mut region.pd) };
-        // SAFETY: the TypeId says that the parts come from a buffer of this type. They are used
-        // once.
-        Ok(unsafe { B::from_parts(region.address, region.length, word) })
-    }
-}
-
-impl MemoryRegion {
-    /// Frees the buffer of a change that failed. The region is deregistered.
-    fn free_replacement(&mut self) {
-        if let Some(Parts { address, length, word, free }) = self.replacement.take() {
-            // SAFETY: the parts come from the buffer that `free` was made for, and are used once.
-            unsafe { free(address, length, word) }
-        }
-    }
-}
-
-impl Drop for MemoryRegion {
-    fn drop(&mut self) {
-        // SAFETY: this crate registered the region and deregisters it once, here.
-        let result = unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
-        if result != 0 {
-            // The HCA may still access the memory, so it is leaked.
-            return;
-        }
-        self.free_replacement();
-        if let Backing::Buffer { word, free, .. } = self.backing {
-            // SAFETY: the parts come from the buffer that `free` was made for, and are used once.
-            unsafe { free(self.address, self.length, word) }
+        match self.registration.into_memory() {
+            Ok(memory) => Ok(memory.buffer.into_buffer()),
+            Err((registration, error)) => {
+                Err(ReclaimError { region: Self { registration }, error: error.into() })
+            }
         }
     }
 }
@@ -418,11 +373,11 @@ impl Drop for MemoryRegion {
 impl fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryRegion")
-            .field("address", &self.address)
-            .field("length", &self.length)
+            .field("address", &self.as_ptr())
+            .field("length", &self.len())
             .field("lkey", &format_args!("{:#x}", self.lkey()))
             .field("rkey", &format_args!("{:#x}", self.rkey()))
-            .field("access", &self.access)
+            .field("access", &self.access())
             .finish()
     }
 }

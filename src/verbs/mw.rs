@@ -178,14 +178,10 @@ impl<K: WindowType> MemoryWindow<K> {
         {
             return rule("access", &access, "the region does not have LOCAL_WRITE");
         }
-        if length == 0 || length > 1 << 31 {
+        if length == 0 {
             return rule("length", &length, "a window has 1 byte to 2 GiB");
         }
-        if offset.checked_add(length).is_none_or(|end| end > region.len()) {
-            let text = format_args!("{length} bytes at offset {offset} of {region:?}").to_string();
-            return rule("length", &text, "the region does not reach so far");
-        }
-        Ok(Sge::new(region.address() + offset as u64, length as u32, region.lkey()))
+        region.source(offset, length)
     }
 }
 

@@ -182,10 +182,10 @@ impl<N: Number> Bits<N> {
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, mut memory, remote, .. } = rig::link()?;
-/// use mlx5::wqe::{Bits, MaskedCompareSwap, Word};
+/// use mlx5::wqe::{Bits, MaskedCompareSwap};
 ///
 /// memory.write(64, &0xab00u64.to_ne_bytes()); // the peer's word
-/// let old = Word::new(memory.address(), memory.lkey());
+/// let old = memory.word(0)?;
 /// // Compares the low byte with 0, and sets it to 7. The other bytes stay.
 /// let swap = MaskedCompareSwap::new(old, remote, Bits::new(0, 0xff), Bits::new(7u64, 0xff));
 /// // SAFETY: the memory stays registered, and nothing uses the word before the completion.
@@ -239,11 +239,11 @@ impl<N: Number, W: OldValue> MaskedCompareSwap<N, W> {
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, mut memory, remote, .. } = rig::link()?;
-/// use mlx5::wqe::{MaskedFetchAdd, Word};
+/// use mlx5::wqe::MaskedFetchAdd;
 ///
 /// // Two counters of 32 bits in the peer's word. The lower one does not carry into the upper one.
 /// memory.write(64, &0xffff_ffffu64.to_ne_bytes());
-/// let old = Word::new(memory.address(), memory.lkey());
+/// let old = memory.word(0)?;
 /// let add = MaskedFetchAdd::new(old, remote, 1u64 << 32 | 1).fields(1 << 31);
 /// // SAFETY: the memory stays registered, and nothing uses the word before the completion.
 /// unsafe { sends.post(1, add.signaled())? };

@@ -45,7 +45,7 @@ pub use operation::{
 };
 pub use patch::{Field, FieldBytes, Fill};
 pub(crate) use patch::{FillUnits, MOST_UNITS, Patch};
-pub(crate) use payload::{EncodePayload, EncodeWord, TERMINATOR, data_segment};
+pub(crate) use payload::{EncodePayload, EncodeWord, MAX_SGE_LENGTH, TERMINATOR, data_segment};
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
 pub use raw::RawWqe;
 pub(crate) use tags::{AppendTag, ChangeTags, ListFlags};
@@ -66,9 +66,9 @@ pub(crate) use writer::{Block, Kept, Linear, Segment, Segments, Units, Wrapping}
 /// # let rig::Link { memory, .. } = rig::link()?;
 /// use mlx5::wqe::Sge;
 ///
-/// // The first 64 bytes of a memory region.
-/// let sge = Sge::new(memory.address(), 64, memory.lkey());
-/// assert_eq!(Sge { length: 32, ..sge }.addr, memory.address());
+/// // The first 64 bytes of a memory region. `Sge::new` takes any address and key, unchecked.
+/// let sge = memory.sge(0, 64)?;
+/// assert_eq!(sge, Sge::new(memory.address(), 64, memory.lkey()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias("ibv_sge", "mlx5_wqe_data_seg"))]
@@ -96,9 +96,10 @@ impl Sge {
 /// # let rig::Link { memory, .. } = rig::link()?;
 /// use mlx5::wqe::Remote;
 ///
-/// // The peer's memory, from byte 256 on. Address and key came from the peer.
-/// let start = Remote::new(memory.remote_address(), memory.rkey());
-/// assert_eq!(start.offset(256).addr, memory.remote_address() + 256);
+/// // The peer made this from its region, and sent address and key.
+/// let start = memory.remote(0)?;
+/// assert_eq!(start, Remote::new(memory.remote_address(), memory.rkey()));
+/// assert_eq!(start.offset(256), memory.remote(256)?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "mlx5_wqe_raddr_seg")]

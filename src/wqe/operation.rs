@@ -48,10 +48,10 @@ encode!([] Nop, NOP);
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, mut receives, mut memory, sge, .. } = rig::link()?;
-/// use mlx5::wqe::{SendMessage, Sge};
+/// use mlx5::wqe::SendMessage;
 ///
 /// memory.write(2048, b"hello");
-/// let message = Sge::new(memory.address() + 2048, 5, memory.lkey());
+/// let message = memory.sge(2048, 5)?;
 /// // SAFETY: the memory stays registered, and nothing uses it before the completions.
 /// unsafe {
 ///     receives.post(1, sge)?; // the peer's side: here the queue pair is its own peer
@@ -299,10 +299,10 @@ encode!([P: SgeList] RdmaRead<P>, RDMA_READ, remote remote, payload payload);
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, memory, remote, .. } = rig::link()?;
-/// use mlx5::wqe::{CompareSwap, Word};
+/// use mlx5::wqe::CompareSwap;
 ///
 /// // Takes a lock of the peer: 7 if it was 0. The old value comes to the start of the memory.
-/// let old = Word::new(memory.address(), memory.lkey());
+/// let old = memory.word(0)?;
 /// // SAFETY: the memory stays registered, and nothing uses the word before the completion.
 /// unsafe { sends.post(1, CompareSwap::new(old, remote, 0, 7).signaled())? };
 /// # rig::poll(&mut reader, &mut sends)?;
@@ -353,10 +353,10 @@ impl<W: OldValue> CompareSwap<W> {
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, mut memory, remote, .. } = rig::link()?;
-/// use mlx5::wqe::{FetchAdd, Word};
+/// use mlx5::wqe::FetchAdd;
 ///
 /// memory.write(64, &100u64.to_ne_bytes()); // the peer's counter
-/// let old = Word::new(memory.address(), memory.lkey());
+/// let old = memory.word(0)?;
 /// // SAFETY: the memory stays registered, and nothing uses the word before the completion.
 /// unsafe { sends.post(1, FetchAdd::new(old, remote, 5).signaled())? };
 /// # rig::poll(&mut reader, &mut sends)?;

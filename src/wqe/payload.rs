@@ -6,7 +6,7 @@ use mlx5_sys::wqe::{DataSeg, INLINE_SEG, INVALID_LKEY, InlineHeader, MAX_DS, SEG
 use super::{Limits, Segment, Segments, Sge, Unit, Word};
 
 /// Length of the longest entry. A data segment encodes it as 0.
-pub(super) const MAX_SGE_LENGTH: u32 = 1 << 31;
+pub(crate) const MAX_SGE_LENGTH: u32 = 1 << 31;
 
 mod sealed {
     use super::{EncodeError, Limits, Segments, Word};

@@ -32,8 +32,7 @@ fn sge(memory: &MemoryRegion, offset: usize, length: usize) -> Sge {
 }
 
 fn bytes(memory: &MemoryRegion, offset: usize, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    memory.read(offset, &mut bytes);
+    let bytes = memory.to_vec(offset, length);
     bytes
 }
 

@@ -82,8 +82,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
             let (done, message) = (target.received(), turn * TARGETS + at);
             let text = format!("message {message}").into_bytes();
             assert_eq!(done.kind, ReceiveKind::SendImm(message as u32));
-            let mut bytes = vec![0; text.len()];
-            target.memory.read(done.id as usize, &mut bytes);
+            let bytes = target.memory.to_vec(done.id as usize, text.len());
             assert_eq!((bytes, done.byte_len as usize), (text.clone(), text.len()));
         }
     }

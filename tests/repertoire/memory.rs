@@ -11,7 +11,9 @@ use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     DeviceMemory, Errno, OdpOperations, Pages, Prefetch, ProtectionDomain, QpState, QueuePair,
 };
-use mlx5::wqe::{CompareSwap, FetchAdd, Inline, RdmaRead, RdmaWrite, SendMessage, Sge, Word};
+use mlx5::wqe::{
+    CompareSwap, FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, Word,
+};
 
 use crate::rig::{Rig, all_rights, wait};
 use crate::unreliable::{Side, connected};
@@ -49,18 +51,24 @@ fn device_memory_is_sent_from_and_written_to() {
         // As a source: of a SEND, and of a READ by the peer. Addresses count from the region's start.
         b.receive.post(1, b.sge(0, 200)).unwrap();
         a.send
-            .post(2, SendMessage::new([region.sge(0, 20), region.sge(32, 8)]).signaled())
+            .post(
+                2,
+                SendMessage::new([region.sge(0, 20).unwrap(), region.sge(32, 8).unwrap()])
+                    .signaled(),
+            )
             .unwrap();
         assert_eq!(b.received().byte_len, 28);
         assert_eq!(a.sent().0, 2);
         assert_eq!(b.bytes(0, 20), b"from the card's own!");
         assert_eq!(b.bytes(20, 8), 0x0123_4567_89ab_cdef_u64.to_ne_bytes());
-        b.send.post(3, RdmaRead::new(b.sge(300, 100), region.remote(0)).signaled()).unwrap();
+        b.send
+            .post(3, RdmaRead::new(b.sge(300, 100), region.remote(0).unwrap()).signaled())
+            .unwrap();
         assert_eq!(b.sent().0, 3);
         assert_eq!(b.bytes(300, 20), b"from the card's own!");
         // As a target: of a WRITE, and of atomics.
         b.send
-            .post(4, RdmaWrite::new(Inline(b"to the card"), region.remote(200)).signaled())
+            .post(4, RdmaWrite::new(Inline(b"to the card"), region.remote(200).unwrap()).signaled())
             .unwrap();
         assert_eq!(b.sent().0, 4);
         let mut back = [0; 12];
@@ -68,11 +76,13 @@ fn device_memory_is_sent_from_and_written_to() {
         assert_eq!(&back[..11], b"to the card");
         memory.store(104, 40);
         memory.flush();
-        let word = Word::new(b.memory.address(), b.memory.lkey());
-        b.send.post(5, FetchAdd::new(word, region.remote(8), 2).signaled()).unwrap();
+        let word = b.memory.word(0).unwrap();
+        b.send.post(5, FetchAdd::new(word, region.remote(8).unwrap(), 2).signaled()).unwrap();
         assert_eq!(b.sent().0, 5);
         assert_eq!((memory.load(104), b.bytes(0, 8)), (42, 40_u64.to_ne_bytes().to_vec()));
-        b.send.post(6, CompareSwap::new(word, region.remote(8), 42, 7).signaled()).unwrap();
+        b.send
+            .post(6, CompareSwap::new(word, region.remote(8).unwrap(), 42, 7).signaled())
+            .unwrap();
         assert_eq!(b.sent().0, 6);
         assert_eq!(memory.load(104), 7);
     }
@@ -81,7 +91,9 @@ fn device_memory_is_sent_from_and_written_to() {
     // SAFETY: regions and memory live to the end, and are accessed only after the requests on them
     // complete.
     unsafe {
-        b.send.post(7, RdmaRead::new(b.sge(400, 16), region.remote(200)).signaled()).unwrap();
+        b.send
+            .post(7, RdmaRead::new(b.sge(400, 16), region.remote(200).unwrap()).signaled())
+            .unwrap();
         assert_eq!(b.sent().0, 7);
     }
     assert_eq!(b.bytes(400, 11), b"to the card");
@@ -104,7 +116,7 @@ fn short_messages_are_received_in_device_memory() {
         let text = [length as u8 + 40; 32];
         // SAFETY: region and memory live to the end.
         unsafe {
-            receive.post(1, region.sge(64, 32)).unwrap();
+            receive.post(1, region.sge(64, 32).unwrap()).unwrap();
             send.post(2, SendMessage::new(Inline(&text[..length])).signaled()).unwrap();
         }
         for _ in 0..2 {
@@ -124,7 +136,8 @@ fn device_memory_ends_where_it_ends() {
     let read_only = rig.pd.register_device(&memory, 0, 128, Access::REMOTE_READ).unwrap();
     // SAFETY: regions and memory live to the end.
     unsafe {
-        a.send.post(1, SendMessage::new(read_only.sge(100, 29)).signaled()).unwrap();
+        let beyond = Sge { length: 29, ..read_only.source(100, 28).unwrap() };
+        a.send.post(1, SendMessage::new(beyond).signaled()).unwrap();
         assert_eq!(failed(&mut a), (1, Status::LocalProtection));
     }
     // A peer that asks for too much, or without the right.
@@ -132,8 +145,12 @@ fn device_memory_ends_where_it_ends() {
     let [mut e, mut f] = connected::<Rc>(&rig);
     // SAFETY: regions and memory live to the end.
     unsafe {
-        c.send.post(2, RdmaWrite::new(Inline(b"no"), read_only.remote(0)).signaled()).unwrap();
-        e.send.post(3, RdmaRead::new(e.sge(0, 2), read_only.remote(127)).signaled()).unwrap();
+        c.send
+            .post(2, RdmaWrite::new(Inline(b"no"), read_only.remote(0).unwrap()).signaled())
+            .unwrap();
+        e.send
+            .post(3, RdmaRead::new(e.sge(0, 2), read_only.remote(127).unwrap()).signaled())
+            .unwrap();
     }
     assert_eq!(failed(&mut c), (2, Status::RemoteAccess));
     assert_eq!(failed(&mut e), (3, Status::RemoteAccess));
@@ -141,6 +158,96 @@ fn device_memory_ends_where_it_ends() {
     d.is_quiet();
     f.is_quiet();
     b.is_quiet();
+}
+
+/// The parts that a region of 64 bytes gives and refuses. It has `rights` and begins at `start`.
+macro_rules! parts {
+    ($region:expr, $start:expr, $rights:expr) => {{
+        let (region, start, rights) = ($region, $start, $rights);
+        let (lkey, rkey) = (region.lkey(), region.rkey());
+        let named = format!("the region of 64 bytes at {start:#x} with lkey {lkey:#x}");
+        let refused = |error: Error, range: &str, why: &str| {
+            let error = error.to_string();
+            assert!([range, &named, why].iter().all(|part| error.contains(part)), "{error}");
+        };
+        assert_eq!(region.source(60, 4).unwrap(), Sge::new(start + 60, 4, lkey));
+        assert_eq!(region.source(64, 0).unwrap(), Sge::new(start + 64, 0, lkey));
+        for (offset, length) in [(61, 4), (65, 0), (0, 65), (usize::MAX, 1), (1, usize::MAX)] {
+            let range = format!("{length} bytes at offset {offset}: it ends outside");
+            refused(region.source(offset, length).unwrap_err(), &range, "");
+            refused(region.sge(offset, length).unwrap_err(), &range, "");
+        }
+        refused(region.word(57).unwrap_err(), "8 bytes at offset 57: it ends outside", "");
+        refused(region.remote(64).unwrap_err(), "1 bytes at offset 64: it ends outside", "");
+        if rights.contains(Access::LOCAL_WRITE) {
+            assert_eq!(region.sge(60, 4).unwrap(), Sge::new(start + 60, 4, lkey));
+            assert_eq!(region.word(56).unwrap(), Word::new(start + 56, lkey));
+        } else {
+            let why = "has no LOCAL_WRITE";
+            refused(region.sge(60, 4).unwrap_err(), "4 bytes at offset 60", why);
+            refused(region.word(56).unwrap_err(), "8 bytes at offset 56", why);
+        }
+        if rights.intersects(all_rights() - Access::LOCAL_WRITE) {
+            assert_eq!(region.remote(63).unwrap(), Remote::new(start + 63, rkey));
+        } else {
+            let why = "has no REMOTE_WRITE, REMOTE_READ or REMOTE_ATOMIC";
+            refused(region.remote(4).unwrap_err(), "60 bytes at offset 4", why);
+        }
+    }};
+}
+
+#[test]
+fn parts_of_a_region_are_refused_by_its_length_and_rights() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let card = DeviceMemory::allocate(&rig.context, 128, 6).unwrap();
+    let fd = descriptor(4096);
+    for rights in [
+        Access::empty(),
+        Access::LOCAL_WRITE,
+        Access::REMOTE_READ,
+        Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+        Access::LOCAL_WRITE | Access::REMOTE_ATOMIC,
+    ] {
+        let region = rig.pd.allocate(64, rights).unwrap();
+        parts!(&region, region.address(), rights);
+        parts!(rig.pd.register_device(&card, 64, 64, rights).unwrap(), 0, rights);
+        // SAFETY: no request names the memory.
+        let region = unsafe { rig.pd.register_dmabuf(fd.as_fd(), 0, 64, 1 << 40, rights) };
+        parts!(region.unwrap(), 1 << 40, rights);
+        let windowed = rig.pd.allocate(64, rights | Access::MW_BIND).unwrap();
+        parts!(&windowed, windowed.address(), rights);
+    }
+    // The rights are those of the last change.
+    let mut region = rig.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
+    region.set_access(Access::REMOTE_READ).unwrap();
+    parts!(&region, region.address(), Access::REMOTE_READ);
+}
+
+#[test]
+fn an_entry_of_more_than_two_gigabytes_is_refused() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let place = NonNull::<u8>::dangling();
+    // SAFETY: no request names the memory.
+    let whole = unsafe { rig.pd.register_whole(Access::LOCAL_WRITE) }.unwrap();
+    assert_eq!(whole.sge(place, 1 << 31).unwrap().length, 1 << 31);
+    let long = whole.sge(place, (1 << 31) + 1).unwrap_err().to_string();
+    assert!(long.contains("2147483649 bytes at offset 1: an SGE has at most 2^31 bytes"), "{long}");
+    let none = whole.remote(place).unwrap_err().to_string();
+    assert!(none.contains("has no REMOTE_WRITE, REMOTE_READ or REMOTE_ATOMIC"), "{none}");
+    // SAFETY: no request names the memory.
+    let reading = unsafe { rig.pd.register_whole(Access::REMOTE_READ) }.unwrap();
+    assert!(reading.sge(place, 8).unwrap_err().to_string().contains("has no LOCAL_WRITE"));
+    assert!(reading.source(place, 8).is_ok() && reading.remote(place).is_ok());
+}
+
+/// A descriptor of memory that stands in for a dma-buf on the model; a kernel refuses it.
+fn descriptor(length: i64) -> OwnedFd {
+    // SAFETY: a new descriptor, which nothing else owns.
+    unsafe {
+        let fd = OwnedFd::from_raw_fd(libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC));
+        assert_eq!(libc::ftruncate(std::os::fd::AsRawFd::as_raw_fd(&fd), length), 0);
+        fd
+    }
 }
 
 #[test]
@@ -247,7 +354,7 @@ fn memory_on_demand_comes_when_the_card_wants_it() {
     assert_eq!(refusal(at(0, 8), Prefetch::Read, &other), Errno(libc::ENOENT));
     assert_eq!(refusal(at(length as u64, 8), Prefetch::Read, &rig.pd), Errno(libc::EFAULT));
     let reading = rig.pd.register(Pages::new(page as usize).unwrap(), Access::ON_DEMAND).unwrap();
-    let sge = Sge::new(reading.address(), 8, reading.lkey());
+    let sge = reading.source(0, 8).unwrap();
     assert_eq!(refusal(sge, Prefetch::Write, &rig.pd), Errno(libc::EPERM));
 }
 
@@ -274,17 +381,19 @@ fn memory_on_demand_that_is_gone_fails_the_request() {
     // that read what then is not there.
     unsafe {
         let place = NonNull::from(&mut text).cast();
-        a.send.post(1, RdmaWrite::new(whole.sge(place, 29), b.remote(0)).signaled()).unwrap();
+        a.send
+            .post(1, RdmaWrite::new(whole.sge(place, 29).unwrap(), b.remote(0)).signaled())
+            .unwrap();
         assert_eq!(a.sent().0, 1);
         assert_eq!(b.bytes(0, 29), text);
         b.send
-            .post(2, RdmaWrite::new(Inline(b"and back"), whole.remote(place)).signaled())
+            .post(2, RdmaWrite::new(Inline(b"and back"), whole.remote(place).unwrap()).signaled())
             .unwrap();
         assert_eq!(b.sent().0, 2);
         assert_eq!(place.cast::<[u8; 8]>().read_volatile(), *b"and back");
         assert!(whole.access().contains(Access::ON_DEMAND));
         drop(pages);
-        a.send.post(3, SendMessage::new(whole.sge(start, 100)).signaled()).unwrap();
+        a.send.post(3, SendMessage::new(whole.sge(start, 100).unwrap()).signaled()).unwrap();
         assert_eq!(failed(&mut a), (3, Status::LocalProtection));
     }
 }
@@ -292,13 +401,7 @@ fn memory_on_demand_that_is_gone_fails_the_request() {
 #[test]
 fn a_descriptors_memory_is_reached_by_addresses_of_choice() {
     let (rig, [mut a, mut b]) = pair();
-    // Stands in for a dma-buf on the model; a kernel refuses it.
-    // SAFETY: a new descriptor of one's own, of three pages.
-    let fd = unsafe {
-        let fd = OwnedFd::from_raw_fd(libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC));
-        assert_eq!(libc::ftruncate(std::os::fd::AsRawFd::as_raw_fd(&fd), 3 * 4096), 0);
-        fd
-    };
+    let fd = descriptor(3 * 4096);
     let register = |offset, length, address, access| {
         // SAFETY: in this process, only the model has mapped the memory.
         unsafe { rig.pd.register_dmabuf(fd.as_fd(), offset, length, address, access) }
@@ -307,10 +410,15 @@ fn a_descriptors_memory_is_reached_by_addresses_of_choice() {
     // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
     unsafe {
         a.send
-            .post(1, RdmaWrite::new(Inline(b"across pages"), region.remote(4080)).signaled())
+            .post(
+                1,
+                RdmaWrite::new(Inline(b"across pages"), region.remote(4080).unwrap()).signaled(),
+            )
             .unwrap();
         assert_eq!(a.sent().0, 1);
-        b.send.post(2, RdmaWrite::new(region.sge(4080, 12), a.remote(100)).signaled()).unwrap();
+        b.send
+            .post(2, RdmaWrite::new(region.sge(4080, 12).unwrap(), a.remote(100)).signaled())
+            .unwrap();
         assert_eq!(b.sent().0, 2);
     }
     assert_eq!(a.bytes(100, 12), b"across pages");
@@ -470,8 +578,7 @@ fn relaxed_ordering_changes_nothing_that_a_completion_tells_of() {
         a.send.post(1, SendMessage::new(a.sge(0, 65536)).signaled()).unwrap();
         assert_eq!((b.received().byte_len, a.sent().0), (65536, 1));
     }
-    let mut bytes = vec![0; 65536];
-    region.read(0, &mut bytes);
+    let bytes = region.to_vec(0, 65536);
     assert_eq!(bytes, [3; 65536]);
 }
 

@@ -7,7 +7,7 @@ use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Access, Rc};
 use mlx5::verbs::{DeviceMemory, Pages};
-use mlx5::wqe::{FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, Word};
+use mlx5::wqe::{FetchAdd, Inline, RdmaRead, RdmaWrite};
 
 use super::processes::{connected, heard, told, with_peer};
 use crate::rig::{Rig, all_rights};
@@ -42,12 +42,9 @@ fn memory_of_every_kind_is_reached_from_another_process() {
                 let region = rig.pd.register_dmabuf(fd.as_fd(), 0, 8192, 1 << 40, all_rights());
                 (fd, region.unwrap())
             };
-            let regions = [
-                on_card.remote(0),
-                Remote::new(demanded.remote_address(), demanded.rkey()),
-                described.remote(0),
-                read_only.remote(0),
-            ];
+            let regions =
+                [on_card.remote(0), demanded.remote(0), described.remote(0), read_only.remote(0)]
+                    .map(|remote| remote.unwrap());
             assert!(control.exchange_data(&told(&regions)).unwrap().is_empty());
             // The peer has done what it may.
             control.barrier(1).unwrap();
@@ -73,7 +70,7 @@ fn peer_of_memory(rig: Rig, mut control: Connection) {
     let regions = heard(&control.exchange_data(&[]).unwrap());
     let [card, demanded, described, read_only] = regions[..] else { panic!("{regions:?}") };
     let side = &mut connections[0];
-    let word = Word::new(side.memory.address() + 1024, side.memory.lkey());
+    let word = side.memory.word(1024).unwrap();
     // SAFETY: memory lives to the end, and is only looked at when requests are complete.
     unsafe {
         let text = Inline(b"to the card, from it");

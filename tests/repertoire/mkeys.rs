@@ -38,8 +38,7 @@ fn at(end: &End, offset: usize) -> u64 {
 }
 
 fn bytes(end: &End, offset: usize, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    end.region.read(offset, &mut bytes);
+    let bytes = end.region.to_vec(offset, length);
     bytes
 }
 

@@ -39,8 +39,7 @@ impl<T: Transport> Side<T> {
     }
 
     pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.memory.read(offset, &mut bytes);
+        let bytes = self.memory.to_vec(offset, length);
         bytes
     }
 

@@ -41,8 +41,7 @@ fn bind<K: WindowType>(b: &mut End, window: &mut MemoryWindow<K>, request: BindW
 }
 
 fn first(end: &mut End, bytes: usize) -> Vec<u8> {
-    let mut out = vec![0; bytes];
-    end.region.read(0, &mut out);
+    let out = end.region.to_vec(0, bytes);
     out
 }
 
@@ -329,8 +328,8 @@ fn what_cannot_be_bound_is_refused_before() {
         (window.bind(&read_only, 0, 8, READ_AND_WRITE), "LOCAL_WRITE"),
         (window.bind(region, 0, 8, Access::LOCAL_WRITE), "rights to peers"),
         (window.bind(region, 0, 0, READ_AND_WRITE), "1 byte to 2 GiB"),
-        (window.bind(region, LENGTH - 7, 8, READ_AND_WRITE), "does not reach"),
-        (window.bind(region, usize::MAX, 8, READ_AND_WRITE), "does not reach"),
+        (window.bind(region, LENGTH - 7, 8, READ_AND_WRITE), "ends outside"),
+        (window.bind(region, usize::MAX, 8, READ_AND_WRITE), "ends outside"),
     ] {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains(why), "{refused}");

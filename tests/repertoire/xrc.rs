@@ -104,8 +104,7 @@ impl Lines {
     }
 
     fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.memory.read(offset, &mut bytes);
+        let bytes = self.memory.to_vec(offset, length);
         bytes
     }
 
@@ -164,8 +163,7 @@ impl Requester {
     }
 
     fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.memory.read(offset, &mut bytes);
+        let bytes = self.memory.to_vec(offset, length);
         bytes
     }
 

@@ -27,13 +27,12 @@ use crate::wqe::SgeList;
 /// # use mlx5::ib::{Access, RawPacket};
 /// use mlx5::ring::{PacketEvent, PacketRq, ReceiveConfig};
 /// use mlx5::verbs::{Flow, QueuePairBuilder};
-/// use mlx5::wqe::Sge;
 ///
 /// # let memory = pd.allocate(2048, Access::LOCAL_WRITE)?;
 /// let qp = QueuePairBuilder::<RawPacket>::new(&pd, &cq).build()?.init(1)?.rtr()?;
 /// let mut packets = PacketRq::new(&qp, &cq, ReceiveConfig::default())?;
 /// // SAFETY: the memory stays registered, and is read after its packet has arrived.
-/// unsafe { packets.post(1, Sge::new(memory.address(), 2048, memory.lkey()))? };
+/// unsafe { packets.post(1, memory.sge(0, 2048)?)? };
 /// let _flow = Flow::builder(1).destination([2, 0, 0, 0, 0, 7]).build(&qp)?;
 /// while let Some(event) = packets.poll()? {
 ///     let PacketEvent::Packet(packet) = event else { return Err("failed".into()) };

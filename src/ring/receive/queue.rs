@@ -67,13 +67,12 @@ impl Default for ReceiveConfig {
 /// # let rig::Link { qp, mut reader, mut sends, receives, memory, .. } = rig::link()?;
 /// # drop(receives);
 /// use mlx5::ring::{ReceiveConfig, ReceiveQueue};
-/// use mlx5::wqe::Sge;
 ///
 /// // From INIT on, before the peer can send.
 /// let mut receives = ReceiveQueue::new(&qp, &mut reader, ReceiveConfig::default())?;
 /// let mut batch = receives.batch();
 /// for id in 0..8 {
-///     batch.append(id, Sge::new(memory.address() + 64 * id, 64, memory.lkey()))?;
+///     batch.append(id, memory.sge(64 * id as usize, 64)?)?;
 /// }
 /// // SAFETY: the memory stays registered, and nothing uses it before the completions.
 /// unsafe { batch.ring() };

@@ -42,14 +42,13 @@ use crate::wqe::{Linear, Segments, Sge, data_segment};
 /// use mlx5::ib::Access;
 /// use mlx5::ring::StridingRq;
 /// use mlx5::verbs::StridingQueue;
-/// use mlx5::wqe::Sge;
 ///
 /// let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
 /// let queue = StridingQueue::builder(&pd, &cq).wqes(4).stride(64).strides(8).build()?;
 /// let mut receives = StridingRq::new(&queue, &cq)?;
 /// let wqe = receives.wqe_bytes();
 /// // SAFETY: the memory stays registered, and is read where packets have arrived.
-/// unsafe { receives.post(1, Sge::new(memory.address(), wqe, memory.lkey()))? };
+/// unsafe { receives.post(1, memory.sge(0, wqe as usize)?)? };
 /// assert!(receives.poll()?.is_none()); // packets come by a `Flow` to `RssQueues` of the queue
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -49,7 +49,6 @@ use crate::wqe::SgeList;
 /// # use mlx5::ib::Access;
 /// use mlx5::ring::{CqReader, ReceiveConfig, Srq};
 /// use mlx5::verbs::{QueuePair, SharedReceiveQueue};
-/// use mlx5::wqe::Sge;
 ///
 /// # let local = LocalPort::new(&context, 1, None)?;
 /// # let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
@@ -61,7 +60,7 @@ use crate::wqe::SgeList;
 ///     receives.attach(&qp.init(&local.init())?, &mut reader)?;
 /// }
 /// // SAFETY: the memory stays registered, and nothing uses it before the completion.
-/// unsafe { receives.post(1, Sge::new(memory.address(), 4096, memory.lkey()))? };
+/// unsafe { receives.post(1, memory.sge(0, 4096)?)? };
 /// assert_eq!((receives.attached().count(), receives.outstanding()), (2, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -122,7 +122,7 @@ impl TagReceive {
 /// # use mlx5::ib::Access;
 /// use mlx5::ring::{CqReader, TagCompletion, TagConfig, TagReceive, TmSrq};
 /// use mlx5::verbs::{CompletionQueue, QueuePair, SharedReceiveQueue, TagCapacity};
-/// use mlx5::wqe::{Sge, Tag};
+/// use mlx5::wqe::Tag;
 ///
 /// let cq = CompletionQueue::new(&context, 255)?;
 /// let capacity = TagCapacity { tags: 63, operations: 64 };
@@ -130,7 +130,7 @@ impl TagReceive {
 /// let mut reader = CqReader::new(&cq)?;
 /// let mut tags = TmSrq::new(&srq, &mut reader, TagConfig::default())?;
 /// # let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
-/// # let into = Sge::new(memory.address(), 4096, memory.lkey());
+/// # let into = memory.sge(0, 4096)?;
 /// // SAFETY: the memory stays registered, and nothing uses it while the entry is on the list.
 /// let entry = unsafe { tags.append(1, TagReceive::new(Tag::exact(0x501), into).signaled())? };
 /// let completion = loop {

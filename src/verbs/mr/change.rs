@@ -1,11 +1,11 @@
 //! Changes of registered regions.
 
 use std::fmt;
-use std::ptr::NonNull;
+use std::mem::replace;
 
 use mlx5_sys::verbs::{ibv_pd, ibv_rereg_mr, ibv_rereg_mr_err_code as code, ibv_rereg_mr_flags};
 
-use super::{Backing, MemoryRegion, Parts, another_type, empty, free, register_cause};
+use super::{MemoryRegion, Parts, another_type, empty, register_cause};
 use crate::error::{Error, Result};
 use crate::ib::Access;
 use crate::verbs::{Buffer, ProtectionDomain, check_region_access};
@@ -34,7 +34,8 @@ impl MemoryRegion {
         let pd = std::ptr::null_mut();
         let result = self.change(ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS, pd, access);
         // A peer may write the bytes if either allows it: `as_mut_slice` must not return them.
-        self.access = if result.is_ok() { access } else { self.access | access };
+        let rights = if result.is_ok() { access } else { self.access() | access };
+        self.registration.set_access(rights);
         result
     }
 
@@ -46,10 +47,12 @@ impl MemoryRegion {
     /// domain is unchanged then.
     #[doc(alias("ibv_rereg_mr", "IBV_REREG_MR_CHANGE_PD"))]
     pub fn set_protection_domain(&mut self, pd: &ProtectionDomain) -> Result<()> {
-        self.pd.context().require_same("protection domain", pd.context().as_raw())?;
+        self.protection_domain()
+            .context()
+            .require_same("protection domain", pd.context().as_raw())?;
         let raw = pd.as_raw().as_ptr();
         self.change(ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD, raw, Access::empty())?;
-        self.pd = pd.clone();
+        self.registration.set_protection_domain(pd);
         Ok(())
     }
 
@@ -78,33 +81,30 @@ impl MemoryRegion {
     /// ```
     #[doc(alias("ibv_rereg_mr", "IBV_REREG_MR_CHANGE_TRANSLATION"))]
     pub fn replace_buffer<B: Buffer>(&mut self, buffer: B) -> Result<B, ReplaceError<B>> {
-        let Some(old_word) = self.backing.word::<B>().filter(|_| self.replacement.is_none()) else {
+        let memory = self.registration.memory();
+        if !memory.buffer.are_of::<B>() || memory.replacement.is_some() {
             return Err(ReplaceError { buffer: Some(buffer), error: another_type::<B>().into() });
-        };
-        let (address, length, word) = buffer.into_parts();
-        match self.change_memory(address, length) {
+        }
+        let parts = Parts::of(buffer);
+        match self.change_memory(&parts) {
             Changed::Yes => {
-                let old = (self.address, self.length, old_word);
-                (self.address, self.length) = (address, length);
-                self.backing = Backing::of::<B>(word);
-                // SAFETY: the TypeId says that the parts come from a buffer of this type. The region
-                // no longer has them, and verbs say that the HCA no longer accesses that memory.
-                Ok(unsafe { B::from_parts(old.0, old.1, old.2) })
+                self.registration.set_range(parts.address.as_ptr() as u64, parts.length);
+                // Verbs say that the HCA no longer accesses the old memory.
+                Ok(replace(&mut self.registration.memory_mut().buffer, parts).into_buffer())
             }
             Changed::No(error) => {
-                // SAFETY: the parts come from `into_parts` above and are used once.
-                let buffer = unsafe { B::from_parts(address, length, word) };
-                Err(ReplaceError { buffer: Some(buffer), error: error.into() })
+                Err(ReplaceError { buffer: Some(parts.into_buffer()), error: error.into() })
             }
             Changed::Unknown(error) => {
-                self.replacement = Some(Parts { address, length, word, free: free::<B> });
+                self.registration.memory_mut().replacement = Some(Box::new(parts));
                 Err(ReplaceError { buffer: None, error: error.into() })
             }
         }
     }
 
     /// Changes the memory. The caller keeps each buffer that the HCA may access then.
-    fn change_memory(&mut self, address: NonNull<u8>, length: usize) -> Changed {
+    fn change_memory(&mut self, parts: &Parts) -> Changed {
+        let Parts { address, length, .. } = *parts;
         if length == 0 {
             return Changed::No(empty());
         }
@@ -149,7 +149,8 @@ impl MemoryRegion {
         (address, length): (*mut u8, usize),
         access: u32,
     ) -> libc::c_int {
-        let (mr, what, access) = (self.mr.as_ptr(), what.0 as libc::c_int, access as libc::c_int);
+        let (mr, what, access) =
+            (self.as_raw().as_ptr(), what.0 as libc::c_int, access as libc::c_int);
         // SAFETY: the region is registered. The caller keeps the domain and the memory.
         unsafe { ibv_rereg_mr(mr, what, pd, address.cast(), length, access) }
     }

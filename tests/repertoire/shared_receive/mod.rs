@@ -94,8 +94,7 @@ impl Server {
     }
 
     fn bytes(&self, id: u64, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.memory.read((id as usize % 256) * ROOM, &mut bytes);
+        let bytes = self.memory.to_vec((id as usize % 256) * ROOM, length);
         bytes
     }
 

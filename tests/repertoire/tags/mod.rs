@@ -134,8 +134,7 @@ impl Matcher {
     }
 
     pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.memory.read(offset, &mut bytes);
+        let bytes = self.memory.to_vec(offset, length);
         bytes
     }
 

@@ -33,8 +33,7 @@ fn owner<E: End>(rig: &Rig, control: &mut Connection) {
     let mut ends: Vec<E> = (0..CONNECTIONS).map(|_| E::new(rig, control)).collect();
     let region = rig.pd.allocate(REGION, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
     let is = |at: usize, expected: &[u8]| {
-        let mut bytes = vec![0; expected.len()];
-        region.read(at, &mut bytes);
+        let bytes = region.to_vec(at, expected.len());
         assert_eq!(bytes, expected, "at {at}");
     };
     let tell = |control: &mut Connection, rkey| {
@@ -186,8 +185,7 @@ fn a_window_of_an_unreliable_connection_lets_in_and_nobody_tells_who_is_kept_out
             assert_eq!(side.sent().0, 1);
             control.exchange_data(&told(&[Remote::new(region.address(), rkey)])).unwrap();
             let is = |expected: &[u8]| {
-                let mut bytes = vec![0; 192];
-                region.read(0, &mut bytes);
+                let bytes = region.to_vec(0, 192);
                 assert_eq!(bytes, [&[0; 64][..], expected, &[0; 64]].concat());
             };
             let wait = |side: &mut Side<Uc>, marker| {

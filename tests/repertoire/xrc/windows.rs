@@ -17,8 +17,7 @@ fn region(lines: &Lines) -> MemoryRegion {
 
 /// The `length` bytes at `offset`.
 fn at(region: &MemoryRegion, offset: usize, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    region.read(offset, &mut bytes);
+    let bytes = region.to_vec(offset, length);
     bytes
 }
 
