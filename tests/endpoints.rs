@@ -11,7 +11,7 @@ use mlx5::cqe::{QueueKind, Status};
 use mlx5::endpoint::{
     ConnectionKey, Endpoints, MrSlice, Outcome, Receiver, Returned, SharedReceiver,
 };
-use mlx5::ib::Rc;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, ProtectionDomain, QueuePair, Reset, Rts, SharedReceiveQueue};
 use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage};
@@ -456,12 +456,17 @@ fn a_queue_pair_that_cannot_be_reset_keeps_its_cq_slots() {
 }
 
 #[test]
-fn memory_of_another_domain_is_refused_and_given_back() {
+fn memory_of_another_domain_or_without_the_right_is_refused_and_given_back() {
     let mut world = World::new(1);
     let (key, at_client) = world.keys[0];
     let other = ProtectionDomain::new(&world.rig.context).unwrap();
     let refused = world.server.post_receive(1, slice(&other)).unwrap_err();
     assert_eq!(refused.error, PostError::PdMismatch);
+    alone(refused.operation);
+    let region = world.rig.pd.allocate(8, Access::REMOTE_READ).unwrap();
+    let lkey = region.lkey();
+    let refused = world.server.post_receive(1, MrSlice::new(region)).unwrap_err();
+    assert_eq!(refused.error, PostError::NoLocalWrite { lkey });
     alone(refused.operation);
     let mixed = vec![slice(&world.rig.pd), slice(&other)];
     let refused = world.server.post(key, 1, SendMessage::new(mixed)).unwrap_err();

@@ -114,7 +114,7 @@ fn an_owned_payload_is_taken_back_or_the_error_is_passed_on() {
     let (mut endpoint, _) = self::endpoint().unwrap();
     // Memory of another domain, which the queue refuses.
     let (_, foreign) = self::endpoint().unwrap();
-    let remote = foreign.remote();
+    let remote = Remote::new(0, 0);
     let refused = endpoint.post(1, RdmaWrite::new(foreign, remote)).unwrap_err();
     let region = refused.operation.into_payload().into_region().unwrap();
     let error = post(&mut endpoint, MrSlice::new(region), remote).unwrap_err();

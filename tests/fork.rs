@@ -76,7 +76,7 @@ impl Loopback {
     /// else completes.
     fn round(&mut self, round: u64) {
         let pattern: Vec<u8> = (0..8192).map(|at| (at as u64 * 7 + round) as u8).collect();
-        let remote = self.target.remote();
+        let remote = self.target.remote().unwrap();
         let (mut source, mut sink) = (self.source.take().unwrap(), self.sink.take().unwrap());
         source.write(0, &pattern);
         self.channel.post(1, RdmaWrite::new(source, remote).signaled()).unwrap();

@@ -230,7 +230,7 @@ fn refused<O: PostOn<Rc> + Owned>(channel: &mut Endpoint, operation: O) -> O {
 fn keeps_memory_of_others_out(card: &Card, other: &Card) {
     let mut channel = card.channel();
     let target = card.slice();
-    let remote = target.remote();
+    let remote = target.remote().unwrap();
     let foreign = refused(&mut channel, RdmaWrite::new(other.slice(), remote)).into_payload();
     let foreign = refused(&mut channel, SendMessage::new(foreign)).into_payload();
     let foreign = refused(&mut channel, RdmaRead::new(foreign, remote)).into_payload();
@@ -259,6 +259,58 @@ fn keeps_memory_of_others_out(card: &Card, other: &Card) {
     }
     done.sort_unstable();
     assert_eq!(done, [(5, 2), (6, 0), (7, 1)]);
+}
+
+/// Posts `operation` alone and in a batch, which is refused: it would write to `region`.
+fn not_written<O: PostOn<Rc> + Owned>(channel: &mut Endpoint, operation: O, lkey: u32) -> O {
+    let refused = channel.post(1, operation).unwrap_err();
+    assert_eq!(refused.error, PostError::NoLocalWrite { lkey });
+    let text = refused.to_string();
+    assert!(text.contains(&format!("lkey {lkey:#x}, which has no LOCAL_WRITE")), "{text}");
+    let mut batch = channel.batch();
+    let refused = batch.append(2, refused.operation).unwrap_err();
+    assert_eq!((refused.error, batch.len()), (PostError::NoLocalWrite { lkey }, 0));
+    drop(batch);
+    refused.operation
+}
+
+#[test]
+fn read_only_memory_is_sent_from_and_never_written_to() {
+    let card = Card::new();
+    let mut channel = card.channel();
+    let target = card.slice();
+    let remote = target.remote().unwrap();
+    let region = card.pd.allocate(16, Access::REMOTE_READ).unwrap();
+    let lkey = region.lkey();
+    let mut read_only = MrSlice::new(region);
+    assert!(read_only.sge().unwrap_err().to_string().contains("has no LOCAL_WRITE"));
+    assert_eq!(read_only.source().unwrap().lkey, lkey);
+    // The parts of a slice have its right.
+    let rest = read_only.split_off(8);
+    let read = not_written(&mut channel, RdmaRead::new(rest, remote), lkey);
+    let add = not_written(&mut channel, FetchAdd::new(read.into_payload(), remote, 1), lkey);
+    let list = vec![card.slice(), add.into_old()];
+    let mut list = not_written(&mut channel, RdmaRead::new(list, remote), lkey).into_payload();
+    let refused = channel.post_receive(3, list).unwrap_err();
+    assert_eq!(refused.error, PostError::NoLocalWrite { lkey });
+    list = refused.operation;
+    let rest = list.pop().unwrap();
+    let refused = channel.post_receive(4, rest).unwrap_err();
+    assert_eq!(refused.error, PostError::NoLocalWrite { lkey });
+    let whole = read_only.join(refused.operation).unwrap();
+    // It is a source like any other memory.
+    channel.post_receive(5, card.slice()).unwrap();
+    channel.post(6, SendMessage::new(whole).signaled()).unwrap();
+    let mut done = Vec::new();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while done.len() < 2 && std::time::Instant::now() < deadline {
+        done.extend(channel.poll().map(|returned| returned.unwrap().id));
+    }
+    done.sort_unstable();
+    assert_eq!(done, [5, 6]);
+    // No peer may access memory without rights for it.
+    let private = MrSlice::new(card.pd.allocate(16, Access::LOCAL_WRITE).unwrap());
+    assert!(private.remote().unwrap_err().to_string().contains("has no REMOTE_WRITE"));
 }
 
 #[test]

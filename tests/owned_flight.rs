@@ -58,7 +58,7 @@ impl Pair {
             }
         };
         let target = MrSlice::new(rig.memory(4096));
-        let remote = target.remote();
+        let remote = target.remote().unwrap();
         Self { channel, remote, target, peer, rig }
     }
 

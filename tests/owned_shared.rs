@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use mlx5::cqe::Status;
 use mlx5::endpoint::{Endpoint, EndpointProducer, MrSlice, NoReceiver, Outcome, SharedEndpoint};
-use mlx5::ib::Rc;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, PostError, SendConfig};
 use mlx5::verbs::{ProtectionDomain, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{InlineBytes, Nop, RdmaWrite, Remote};
+use mlx5::wqe::{InlineBytes, Nop, RdmaRead, RdmaWrite, Remote};
 use mlx5_model::Mode;
 use rig::{PATIENCE, Rig};
 
@@ -57,7 +57,7 @@ fn every_slice_of_every_thread_comes_back_once() {
     const EACH: u64 = 300;
     for requests in [8, 64] {
         let mut line = Line::new(Mode::Trapped, requests);
-        let remote = line.target.remote();
+        let remote = line.target.remote().unwrap();
         let pools: Vec<Vec<MrSlice>> =
             (0..THREADS).map(|_| (0..EACH).map(|_| line.slice()).collect()).collect();
         let mut returned = HashMap::new();
@@ -124,7 +124,7 @@ fn every_slice_of_every_thread_comes_back_once() {
 #[test]
 fn room_comes_with_the_memory() {
     let mut line = Line::new(Mode::Manual, 4);
-    let remote = line.target.remote();
+    let remote = line.target.remote().unwrap();
     let mut posted = 0;
     let refused = loop {
         let write = RdmaWrite::new(line.slice(), remote);
@@ -172,9 +172,14 @@ fn memory_in_flight_outlives_either_half_and_goes_with_the_last() {
         let rest = slice.split_off(8);
         let other = ProtectionDomain::new(&line.rig.context).unwrap();
         let foreign = MrSlice::new(other.allocate(8, rig::all_rights()).unwrap());
-        let remote = line.target.remote();
+        let remote = line.target.remote().unwrap();
         let refused = line.producer.post(1, RdmaWrite::new(foreign, remote)).unwrap_err();
         assert_eq!(refused.error, PostError::PdMismatch);
+        let read_only = line.rig.pd.allocate(8, Access::REMOTE_READ).unwrap();
+        let lkey = read_only.lkey();
+        let read = RdmaRead::new(MrSlice::new(read_only), remote);
+        let refused = line.producer.post(1, read).unwrap_err();
+        assert_eq!(refused.error, PostError::NoLocalWrite { lkey });
         line.producer.post(1, RdmaWrite::new(slice, remote).signaled()).unwrap();
         line.producer.post(2, RdmaWrite::new(InlineBytes([7; 8]), remote)).unwrap();
         // Not one thread's while there is a producer.
@@ -197,7 +202,7 @@ fn memory_in_flight_outlives_either_half_and_goes_with_the_last() {
 #[test]
 fn requests_in_flight_are_shared_and_unshared() {
     let line = Line::new(Mode::Manual, 8);
-    let remote = line.target.remote();
+    let remote = line.target.remote().unwrap();
     line.producer.post(1, RdmaWrite::new(line.slice(), remote)).unwrap();
     drop(line.producer);
     let mut endpoint = line.polling.unshare().unwrap();

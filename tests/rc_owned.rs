@@ -128,7 +128,7 @@ fn every_operation_gives_its_memory_back() {
     let rig = Rig::new();
     let (mut a, mut b) = rig.channels((0..3).map(|_| rig.private(128)).collect(), None);
     let target = MrSlice::new(rig.memory(256));
-    let remote = target.remote();
+    let remote = target.remote().unwrap();
 
     let mut text = rig.private(64);
     text.write(0, b"sent by the safe layer");
@@ -309,7 +309,7 @@ fn an_idle_channel_gives_back_what_nothing_reports() {
     let rig = Rig::new();
     let (mut first, _second) = rig.channels(Vec::new(), None);
     let target = rig.memory(64);
-    let remote = Remote::new(target.remote_address(), target.rkey());
+    let remote = target.remote(0).unwrap();
     assert_eq!(first.reclaim(9), Ok(false));
     for id in 0..3 {
         first.post(id, RdmaWrite::new(rig.private(64), remote)).unwrap();
@@ -338,10 +338,10 @@ fn prepared_requests_are_fired_between_receives() {
     let mut a = a;
     a.post_receive(50, rig.private(32)).unwrap();
     // In flight while the endpoint is converted.
-    a.post(1, RdmaWrite::new(rig.private(8), target.remote())).unwrap();
+    a.post(1, RdmaWrite::new(rig.private(8), target.remote().unwrap())).unwrap();
     let mut a = a.into_prepared::<RdmaWrite<InlineBytes<8>>>();
     for id in 2..6u64 {
-        let write = RdmaWrite::new(InlineBytes([0; 8]), target.remote().offset(8 * id));
+        let write = RdmaWrite::new(InlineBytes([0; 8]), target.remote().unwrap().offset(8 * id));
         a.prepare(id, if id % 2 == 1 { write.signaled() } else { write }).unwrap();
     }
     assert_eq!(a.prepared().len(), 4);
@@ -361,7 +361,7 @@ fn prepared_requests_are_fired_between_receives() {
     assert!(a.poll().next().is_none());
     // The last one is never posted.
     let mut a = a.into_endpoint();
-    a.post(7, FetchAdd::new(rig.private(8), target.remote(), 1).signaled()).unwrap();
+    a.post(7, FetchAdd::new(rig.private(8), target.remote().unwrap(), 1).signaled()).unwrap();
     assert_eq!(wait(&mut a).id, 4);
     assert!(sent(wait(&mut a), 7, SendOperation::FetchAdd).one().is_ok());
     assert_eq!(target.to_vec()[32..48], [[4; 8], [0; 8]].concat());

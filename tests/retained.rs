@@ -124,7 +124,7 @@ impl Bed {
         let mut endpoint = Endpoint::sender(qp, self.reader(), SendConfig::default()).unwrap();
         let (mut slice, place) = self.memory();
         drop(slice.split_off(13));
-        endpoint.post(1, RdmaRead::new(slice, source.remote()).signaled()).unwrap();
+        endpoint.post(1, RdmaRead::new(slice, source.remote().unwrap()).signaled()).unwrap();
         (endpoint, queue, place, source)
     }
 }

@@ -46,7 +46,7 @@ fn endpoint(rig: &Rig, target: &MrSlice) -> (SendEndpoint, impl Sized) {
     let bomb = Bomb(Some(Pages::new(64).unwrap()));
     let bomb = MrSlice::new(rig.pd.register(bomb, Access::LOCAL_WRITE).unwrap());
     let mut batch = endpoint.batch();
-    batch.append(1, RdmaWrite::new(bomb, target.remote()).signaled()).unwrap();
+    batch.append(1, RdmaWrite::new(bomb, target.remote().unwrap()).signaled()).unwrap();
     std::mem::forget(batch);
     (endpoint, peer)
 }
@@ -64,7 +64,7 @@ fn a_posted_request_keeps_its_memory_if_memory_of_a_leaked_batch_panics() {
     let target = MrSlice::new(rig.memory(128));
     let (mut endpoint, _peer) = endpoint(&rig, &target);
     let (memory, rest) = watched(&rig);
-    let write = RdmaWrite::new(memory, target.remote()).signaled();
+    let write = RdmaWrite::new(memory, target.remote().unwrap()).signaled();
     catch_unwind(AssertUnwindSafe(|| endpoint.post(2, write))).unwrap_err();
     let rest = rest.into_region().expect_err("the memory of a posted request was freed");
     mlx5_model::run();
@@ -89,7 +89,7 @@ fn a_batch_keeps_its_memory_if_memory_of_a_leaked_batch_panics() {
     let target = MrSlice::new(rig.memory(128));
     let (mut endpoint, _peer) = endpoint(&rig, &target);
     let (memory, rest) = watched(&rig);
-    let write = RdmaWrite::new(memory, target.remote()).signaled();
+    let write = RdmaWrite::new(memory, target.remote().unwrap()).signaled();
     let mut batch = endpoint.batch();
     catch_unwind(AssertUnwindSafe(|| batch.append(2, write))).unwrap_err();
     let rest = rest.into_region().expect_err("the memory of a request in the batch was freed");

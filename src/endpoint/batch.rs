@@ -52,8 +52,8 @@ impl<'e, T: Transport> EndpointBatch<'e, T> {
         id: u64,
         operation: O,
     ) -> Result<(), Refused<O>> {
-        if !self.flight.accepts(operation.slices()) {
-            return Err(Refused::foreign(operation));
+        if !self.flight.accepts(&operation) {
+            return Err(Refused::memory(operation));
         }
         let head = self.requests.head();
         if self.requests.append_ready(id, &operation) {

@@ -5,7 +5,8 @@ use core::mem::{forget, replace, take};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Buffers, MrSlice, Owned};
+use super::operation::accepts;
+use super::{Buffers, Owned};
 use crate::ib::{Counter, Shape};
 use crate::ring::own::Place;
 use crate::ring::source::{DomainId, QueueOwner};
@@ -50,10 +51,10 @@ impl Flight {
         Self { slots, shape, domain, owner }
     }
 
-    /// Returns whether all slices are of the ring's protection domain.
+    /// Returns whether the ring may take the memory of a request, see [`accepts`].
     #[inline(always)]
-    pub(super) fn accepts(&self, slices: &[MrSlice]) -> bool {
-        slices.iter().all(|slice| slice.domain() == self.domain)
+    pub(super) fn accepts(&self, request: &impl Owned) -> bool {
+        accepts(self.domain, request)
     }
 
     /// Stores the memory of a request whose WQE begins at this counter.

@@ -3,6 +3,8 @@
 use core::slice::from_ref;
 
 use super::{Buffers, MrSlice};
+use crate::ib::Access;
+use crate::ring::source::DomainId;
 use crate::wqe::{
     CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, MaskedCompareSwap, MaskedFetchAdd,
     Nop, Number, Payload, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm, SendInvalidate, SendMessage,
@@ -34,6 +36,10 @@ use crate::wqe::{
     note = "it takes an `MrSlice`, a `Vec` of them, or bytes in the request (`Inline`, `InlineBytes`)"
 )]
 pub trait Owned {
+    /// The right that the slices need: [`LOCAL_WRITE`](Access::LOCAL_WRITE) if the HCA writes to them,
+    /// and none if it only reads them. Slices by themselves are the memory of a receive.
+    const NEEDS: Access;
+
     /// The slices that it names.
     fn slices(&self) -> &[MrSlice];
 
@@ -41,7 +47,16 @@ pub trait Owned {
     fn into_buffers(self) -> Buffers;
 }
 
+/// Returns whether queues of a protection domain may post a request: all its memory is of that
+/// domain, and has the right that the request needs.
+#[inline(always)]
+pub(super) fn accepts<O: Owned>(domain: DomainId, request: &O) -> bool {
+    request.slices().iter().all(|slice| slice.domain_for(O::NEEDS) == domain)
+}
+
 impl Owned for MrSlice {
+    const NEEDS: Access = Access::LOCAL_WRITE;
+
     #[inline(always)]
     fn slices(&self) -> &[MrSlice] {
         from_ref(self)
@@ -54,6 +69,8 @@ impl Owned for MrSlice {
 }
 
 impl Owned for Vec<MrSlice> {
+    const NEEDS: Access = Access::LOCAL_WRITE;
+
     #[inline(always)]
     fn slices(&self) -> &[MrSlice] {
         self
@@ -69,6 +86,8 @@ impl Owned for Vec<MrSlice> {
 macro_rules! without_memory {
     ($([$($generics:tt)*] $type:ty;)*) => { $(
         impl<$($generics)*> Owned for $type {
+            const NEEDS: Access = Access::empty();
+
             #[inline(always)]
             fn slices(&self) -> &[MrSlice] {
                 &[]
@@ -91,8 +110,10 @@ without_memory! {
 
 /// Types whose memory is that of the part which the two methods return.
 macro_rules! with_memory_of {
-    ($([$($generics:tt)*] $type:ty, $part:ident, $into_part:ident;)*) => { $(
+    ($([$($generics:tt)*] $type:ty, $part:ident, $into_part:ident, $needs:expr;)*) => { $(
         impl<$($generics)*> Owned for $type {
+            const NEEDS: Access = $needs;
+
             #[inline(always)]
             fn slices(&self) -> &[MrSlice] {
                 self.$part().slices()
@@ -107,15 +128,15 @@ macro_rules! with_memory_of {
 }
 
 with_memory_of! {
-    [P: Payload + Owned] SendMessage<P>, payload, into_payload;
-    [P: Payload + Owned] SendImm<P>, payload, into_payload;
-    [P: Payload + Owned] SendInvalidate<P>, payload, into_payload;
-    [P: Payload + Owned] RdmaWrite<P>, payload, into_payload;
-    [P: Payload + Owned] RdmaWriteImm<P>, payload, into_payload;
-    [P: SgeList + Owned] RdmaRead<P>, payload, into_payload;
-    [] CompareSwap<MrSlice>, old, into_old;
-    [] FetchAdd<MrSlice>, old, into_old;
-    [N: Number] MaskedCompareSwap<N, MrSlice>, old, into_old;
-    [N: Number] MaskedFetchAdd<N, MrSlice>, old, into_old;
-    [O: Owned, A] To<O, A>, operation, into_operation;
+    [P: Payload + Owned] SendMessage<P>, payload, into_payload, Access::empty();
+    [P: Payload + Owned] SendImm<P>, payload, into_payload, Access::empty();
+    [P: Payload + Owned] SendInvalidate<P>, payload, into_payload, Access::empty();
+    [P: Payload + Owned] RdmaWrite<P>, payload, into_payload, Access::empty();
+    [P: Payload + Owned] RdmaWriteImm<P>, payload, into_payload, Access::empty();
+    [P: SgeList + Owned] RdmaRead<P>, payload, into_payload, Access::LOCAL_WRITE;
+    [] CompareSwap<MrSlice>, old, into_old, Access::LOCAL_WRITE;
+    [] FetchAdd<MrSlice>, old, into_old, Access::LOCAL_WRITE;
+    [N: Number] MaskedCompareSwap<N, MrSlice>, old, into_old, Access::LOCAL_WRITE;
+    [N: Number] MaskedFetchAdd<N, MrSlice>, old, into_old, Access::LOCAL_WRITE;
+    [O: Owned, A] To<O, A>, operation, into_operation, O::NEEDS;
 }

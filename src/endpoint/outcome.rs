@@ -2,10 +2,11 @@
 
 use core::fmt;
 
-use super::Buffers;
+use super::{Buffers, Owned};
 use crate::cqe::{Failure, ReceiveDone, SendDone, UnexpectedCqe};
 use crate::error::Error;
 use crate::ib::debug_as_display;
+use crate::ring::source::DomainId;
 use crate::ring::{PollError, PostError};
 
 /// A request that was not posted, with the error and all its memory.
@@ -46,11 +47,17 @@ pub struct Refused<O> {
     pub operation: O,
 }
 
-impl<O> Refused<O> {
-    /// The operation names memory of another protection domain than the queue's.
+impl<O: Owned> Refused<O> {
+    /// The operation names memory of another protection domain than the queue's, or without the
+    /// right that it needs.
     #[cold]
-    pub(super) fn foreign(operation: O) -> Self {
-        Self { error: PostError::PdMismatch, operation }
+    pub(super) fn memory(operation: O) -> Self {
+        let mut slices = operation.slices().iter();
+        let error = match slices.find(|slice| slice.domain_for(O::NEEDS) == DomainId::NONE) {
+            Some(slice) => PostError::NoLocalWrite { lkey: slice.lkey() },
+            None => PostError::PdMismatch,
+        };
+        Self { error, operation }
     }
 }
 

@@ -153,8 +153,8 @@ fn post<T: Transport, O: PostOn<T> + Owned>(
     id: u64,
     operation: O,
 ) -> Result<(), Refused<O>> {
-    if !flight.accepts(operation.slices()) {
-        return Err(Refused::foreign(operation));
+    if !flight.accepts(&operation) {
+        return Err(Refused::memory(operation));
     }
     send.ring.doorbell.timing.begin();
     let mut place = Place::default();

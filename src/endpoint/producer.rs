@@ -7,9 +7,10 @@ use core::ptr;
 use std::sync::Arc;
 
 use super::flight::{Flight, InFlight};
+use super::operation::accepts;
 use super::pair::{Core, SendHalf};
 use super::receiver::ReceiveHalf;
-use super::{Buffers, Endpoint, MrSlice, Owned, Receiver, Refused};
+use super::{Buffers, Endpoint, Owned, Receiver, Refused};
 use crate::ib::{Counter, Internal, Rc, Shape, Transport};
 use crate::ring::own::Place;
 use crate::ring::send_ring::SendRing;
@@ -85,12 +86,6 @@ impl SharedFlight {
         let slots = take(&mut self.slots).into_iter().map(UnsafeCell::into_inner).collect();
         let owner = Arc::clone(&self.owner);
         Flight { slots, shape: self.shape, domain: self.domain, owner }
-    }
-
-    /// Returns whether all slices are of the ring's protection domain.
-    #[inline(always)]
-    fn accepts(&self, slices: &[MrSlice]) -> bool {
-        slices.iter().all(|slice| slice.domain() == self.domain)
     }
 
     /// Replaces the memory in the slot of the request whose WQE begins at this counter.
@@ -187,13 +182,15 @@ impl<T: Transport> EndpointProducer<T> {
     /// [`Refused`], which returns the operation. The queue is as it was.
     /// [`PostError::QueueFull`](crate::ring::PostError::QueueFull) also if retired requests have
     /// not been returned yet, [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for
-    /// memory of another protection domain or device.
+    /// memory of another protection domain or device,
+    /// [`PostError::NoLocalWrite`](crate::ring::PostError::NoLocalWrite) for a READ or an atomic into
+    /// memory without that right.
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub fn post<O: PostOn<T> + Owned>(&self, id: u64, operation: O) -> Result<(), Refused<O>> {
         let Line { producer, flight } = &*self.line;
-        if !flight.accepts(operation.slices()) {
-            return Err(Refused::foreign(operation));
+        if !accepts(flight.domain, &operation) {
+            return Err(Refused::memory(operation));
         }
         // Moved out by `keep`, if that is called.
         let operation = ManuallyDrop::new(operation);

@@ -218,7 +218,8 @@ impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
     /// # Errors
     /// [`Refused`], which returns the operation. [`PostError::QueueFull`] also if retired requests
     /// have not been returned yet. [`PostError::PdMismatch`] for memory of another protection
-    /// domain or device.
+    /// domain or device. [`PostError::NoLocalWrite`] for a READ or an atomic into memory without that
+    /// right.
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub fn post<O: PostOn<T> + Owned>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {

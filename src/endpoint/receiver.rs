@@ -117,12 +117,14 @@ impl Receiver {
     /// # Errors
     /// [`Refused`], which gives the memory back: with
     /// [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
-    /// protection domain or device.
+    /// protection domain or device, with
+    /// [`PostError::NoLocalWrite`](crate::ring::PostError::NoLocalWrite) for memory without that
+    /// right.
     #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn post<P: SgeList + Owned>(&mut self, id: u64, memory: P) -> Result<(), Refused<P>> {
-        if !self.flight.accepts(memory.slices()) {
-            return Err(Refused::foreign(memory));
+        if !self.flight.accepts(&memory) {
+            return Err(Refused::memory(memory));
         }
         let head = self.queue.ring.layout.head();
         // SAFETY: all memory that the receive names is in slices, which the flight owns as soon as

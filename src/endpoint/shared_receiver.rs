@@ -4,6 +4,7 @@ use core::fmt;
 use core::mem::take;
 use std::sync::Arc;
 
+use super::operation::accepts;
 use super::{Buffers, Owned, Refused};
 use crate::error::Error;
 use crate::ib::INTERNAL;
@@ -70,7 +71,8 @@ impl SharedReceiver {
     ///
     /// # Errors
     /// [`Refused`], which gives the memory back: with [`PostError::PdMismatch`] for memory of
-    /// another protection domain than the shared receive queue's, or of another device.
+    /// another protection domain than the shared receive queue's, or of another device; with
+    /// [`PostError::NoLocalWrite`] for memory without that right.
     #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub fn post<P: SgeList + Owned>(&mut self, id: u64, memory: P) -> Result<(), Refused<P>> {
@@ -132,8 +134,8 @@ impl Loans {
         id: u64,
         memory: P,
     ) -> Result<(), Refused<P>> {
-        if !memory.slices().iter().all(|slice| slice.domain() == self.domain) {
-            return Err(Refused::foreign(memory));
+        if !accepts(self.domain, &memory) {
+            return Err(Refused::memory(memory));
         }
         let Some(&place) = self.free.last() else {
             return Err(Refused { error: PostError::QueueFull { free: 0 }, operation: memory });

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::error::Result;
+use crate::ib::Access;
 use crate::ring::source::DomainId;
 use crate::verbs::MemoryRegion;
 use crate::wqe::{
@@ -14,6 +16,9 @@ use crate::wqe::{
 ///
 /// Created from a whole region. Split and joined without copying. The region is deregistered and
 /// its memory freed when the last of its slices is dropped.
+///
+/// It keeps the rights of the region. A receive, a READ or an atomic into a slice whose region has no
+/// [`LOCAL_WRITE`](Access::LOCAL_WRITE) is refused when it is posted.
 ///
 /// It is one pointer to its data, so it costs little to pass. Creating and splitting allocate, and
 /// joining and dropping free. Posting it and polling do neither.
@@ -41,8 +46,11 @@ struct Part {
     /// longer than a segment's length field allows.
     segment: Segment,
     region: Arc<MemoryRegion>,
-    /// The key of the region.
+    /// Protection domain of the region.
     domain: DomainId,
+    /// The same, if the region has `LOCAL_WRITE`; otherwise none. So a queue that compares domains
+    /// refuses receives into read-only memory at no further cost.
+    writable: DomainId,
     offset: usize,
     length: usize,
 }
@@ -50,19 +58,21 @@ struct Part {
 impl Part {
     fn new(region: Arc<MemoryRegion>, offset: usize, length: usize) -> Self {
         let domain = region.protection_domain().id();
-        let mut part = Self { segment: [0; 2], region, domain, offset, length };
+        let target = region.access().contains(Access::LOCAL_WRITE);
+        let writable = if target { domain } else { DomainId::NONE };
+        let mut part = Self { segment: [0; 2], region, domain, writable, offset, length };
         part.resize(length);
         part
     }
 
     fn resize(&mut self, length: usize) {
         self.length = length;
-        let sge = self.sge();
+        let sge = self.entry();
         let usual = (1..1 << 31).contains(&sge.length);
         self.segment = if usual { data_segment(&sge) } else { [0; 2] };
     }
 
-    fn sge(&self) -> Sge {
+    fn entry(&self) -> Sge {
         // A length that a segment cannot encode is refused by the post.
         let length = u32::try_from(self.length).unwrap_or(u32::MAX);
         Sge::new(self.region.address() + self.offset as u64, length, self.region.lkey())
@@ -197,30 +207,56 @@ impl MrSlice {
         })
     }
 
-    /// Returns its remote address and key for the peer, usable if the region's rights allow.
-    pub fn remote(&self) -> Remote {
-        Remote::new(
-            self.part.region.remote_address() + self.part.offset as u64,
-            self.part.region.rkey(),
-        )
+    /// Returns its memory for requests of the peer, see [`MemoryRegion::remote`].
+    ///
+    /// # Errors
+    /// [`Error::Attribute`](crate::Error::Attribute): the slice is empty at the region's end, or the
+    /// region has no rights of peers.
+    pub fn remote(&self) -> Result<Remote> {
+        self.part.region.remote(self.part.offset)
     }
 
-    /// Returns its scatter/gather entry, for the raw layer.
+    /// Returns its scatter/gather entry, for the raw layer, see [`MemoryRegion::sge`].
+    ///
+    /// # Errors
+    /// [`Error::Attribute`](crate::Error::Attribute): the slice has more than 2^31 bytes, or the
+    /// region has no `LOCAL_WRITE`.
     #[doc(alias = "ibv_sge")]
-    pub fn sge(&self) -> Sge {
-        self.part.sge()
+    pub fn sge(&self) -> Result<Sge> {
+        self.part.region.sge(self.part.offset, self.part.length)
     }
 
-    /// Returns the data segment; zeros if [`sge`](Self::sge) must be used.
+    /// Returns its scatter/gather entry for requests of the raw layer that only read, see
+    /// [`MemoryRegion::source`].
+    ///
+    /// # Errors
+    /// [`Error::Attribute`](crate::Error::Attribute): the slice has more than 2^31 bytes.
+    pub fn source(&self) -> Result<Sge> {
+        self.part.region.source(self.part.offset, self.part.length)
+    }
+
+    /// Returns the data segment; zeros if the entry must be used.
     #[inline(always)]
     pub(crate) fn segment(&self) -> Segment {
         self.part.segment
     }
 
-    /// Returns the protection domain of its region.
+    /// Returns its entry, whatever the region's rights. The length may be too long for a request.
     #[inline(always)]
-    pub(super) fn domain(&self) -> DomainId {
-        self.part.domain
+    pub(super) fn entry(&self) -> Sge {
+        self.part.entry()
+    }
+
+    /// Returns its protection domain, for a request that needs this right of it; none if the region
+    /// does not have the right.
+    #[inline(always)]
+    pub(super) fn domain_for(&self, needs: Access) -> DomainId {
+        if needs.contains(Access::LOCAL_WRITE) { self.part.writable } else { self.part.domain }
+    }
+
+    /// Returns the key of its region.
+    pub(super) fn lkey(&self) -> u32 {
+        self.part.region.lkey()
     }
 
     fn check(&self, offset: usize, length: usize) {
@@ -253,7 +289,7 @@ impl OldValue for MrSlice {}
 impl EncodeWord for MrSlice {
     #[inline(always)]
     fn word(&self, bytes: u32) -> Option<Word> {
-        let Sge { addr, length, lkey } = self.sge();
+        let Sge { addr, length, lkey } = self.entry();
         (length >= bytes).then_some(Word { addr, lkey })
     }
 }
@@ -271,16 +307,16 @@ impl EncodePayload for MrSlice {
     }
 
     fn ds(&self) -> u32 {
-        self.sge().ds()
+        self.entry().ds()
     }
 
     fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
-        self.sge().check(limits)
+        self.entry().check(limits)
     }
 
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
         // SAFETY: size and check of the slice are those of its entry.
-        unsafe { self.sge().put(writer) }
+        unsafe { self.entry().put(writer) }
     }
 
     #[inline(always)]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::mem::take;
 use std::sync::Arc;
 
+use super::operation::accepts;
 use super::{MrSlice, Refused};
 use crate::cqe::{Failure, PacketInfo, UnexpectedCqe};
 use crate::ring::source::DomainId;
@@ -89,13 +90,15 @@ impl StridingReceiver {
     /// # Errors
     /// [`Refused`], which gives the memory back: with
     /// [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
-    /// protection domain or device.
+    /// protection domain or device, with
+    /// [`PostError::NoLocalWrite`](crate::ring::PostError::NoLocalWrite) for memory without that
+    /// right.
     #[doc(alias = "ibv_post_wq_recv")]
     pub fn post(&mut self, memory: MrSlice) -> Result<(), Refused<MrSlice>> {
-        if memory.domain() != self.domain {
-            return Err(Refused::foreign(memory));
+        if !accepts(self.domain, &memory) {
+            return Err(Refused::memory(memory));
         }
-        let sge = memory.sge();
+        let sge = memory.entry();
         // SAFETY: `posted` owns the slice until the WQE is used up or failed. Frames share it, and
         // read only where a packet was reported. If this is dropped, the queue's object owns it.
         match unsafe { self.raw.post(0, sge) } {

@@ -74,6 +74,16 @@ pub enum PostError {
         "the memory is of another protection domain or device than the queue: register it with the queue's domain"
     )]
     PdMismatch,
+    /// The HCA would write to memory whose region has no
+    /// [`LOCAL_WRITE`](crate::ib::Access::LOCAL_WRITE): a receive, a READ or an atomic.
+    #[error(
+        "the request writes to the memory region with lkey {lkey:#x}, which has no LOCAL_WRITE: \
+         register it with that right"
+    )]
+    NoLocalWrite {
+        /// Key of the region.
+        lkey: u32,
+    },
     /// The queue has stopped: an error completion of it was seen.
     #[error(
         "the send queue stopped at a failed request: call recover (UC, UD) or go_on (DC streams), \

@@ -54,7 +54,7 @@ fn packets_share_wqes_until_these_are_used_up() {
     let mut receives = StridingRq::new(&queue, &cq).unwrap();
     assert!(StridingRq::new(&queue, &cq).is_err(), "it is somebody's");
     let memory = rig.memory(4096);
-    let at = |wqe: u64| Sge::new(memory.address() + wqe * 512, 512, memory.lkey());
+    let at = |wqe: u64| memory.sge((wqe * 512) as usize, 512).unwrap();
     // SAFETY: the memory lives to the end, and is read where frames are.
     unsafe {
         let short = Sge { length: 511, ..at(0) };
@@ -109,7 +109,7 @@ fn as_many_wqes_are_posted_as_the_cq_has_room_for_frames() {
     let memory = rig.memory(4096);
     let mut posted = 0;
     // SAFETY: the memory lives to the end.
-    while unsafe { receives.post(0, Sge::new(memory.address(), 512, memory.lkey())) }.is_ok() {
+    while unsafe { receives.post(0, memory.sge(0, 512).unwrap()) }.is_ok() {
         posted += 1;
     }
     // Of the CQ's sixteen entries each takes eight.
@@ -125,7 +125,7 @@ fn the_cq_of_a_queue_that_was_dropped_with_wqes_posted_stays_taken() {
         let (queue, cq) = queue(&rig, 64);
         let mut receives = StridingRq::new(&queue, &cq).unwrap();
         if posted {
-            let all = Sge::new(memory.address(), 512, memory.lkey());
+            let all = memory.sge(0, 512).unwrap();
             // SAFETY: the memory lives to the end, and is not accessed.
             unsafe { receives.post(1, all).unwrap() };
         }
@@ -209,7 +209,7 @@ fn connections_are_spread_and_stay_together() {
     let mut receives = queues.each_ref().map(|(queue, cq)| {
         let mut receives = StridingRq::new(queue, cq).unwrap();
         for id in 0..4 {
-            let sge = Sge::new(memory.address() + offset, 512, memory.lkey());
+            let sge = memory.sge(offset, 512).unwrap();
             offset += 512;
             // SAFETY: the memory lives to the end.
             unsafe { receives.post(id, sge).unwrap() };
@@ -243,6 +243,11 @@ fn memory_of_a_dropped_receiver_stays_with_the_queue() {
     let memory = rig.pd.allocate(bytes, Access::LOCAL_WRITE).unwrap();
     let (address, lkey) = (memory.address(), memory.lkey());
     receiver.post(MrSlice::new(memory)).unwrap();
+    let read_only = rig.pd.allocate(bytes, Access::empty()).unwrap();
+    let refusal = PostError::NoLocalWrite { lkey: read_only.lkey() };
+    let refused = receiver.post(MrSlice::new(read_only)).unwrap_err();
+    assert_eq!(refused.error, refusal);
+    drop(refused);
     drop(receiver);
     // The region is still registered, so no other one has its key.
     let others = || rig.pd.allocate(bytes, Access::LOCAL_WRITE).unwrap();

@@ -72,7 +72,7 @@ fn a_queue_pair_without_receives_writes_and_reads() {
     let rig = Rig::new(Mode::Trapped);
     let (mut writer, _peer) = writer(&rig);
     let target = MrSlice::from(rig.memory(64));
-    let remote = target.remote();
+    let remote = target.remote().unwrap();
     writer.post(1, RdmaWrite::new(text(&rig, "written"), remote)).unwrap();
     writer.post(2, RdmaWrite::new(Inline(b"inline"), remote.offset(8)).signaled()).unwrap();
     let first = wait(&mut writer);
@@ -227,7 +227,7 @@ fn initiator_of_extended_connections(answers: ScatterToCqe) {
     let buffers = sent(&mut initiator, 1, SendOperation::Send);
     assert_eq!(buffers.one().unwrap().to_vec(), b"to a queue");
     assert_eq!(receiver.taken().byte_len, 10);
-    let remote = Remote::new(memory.remote_address() + 32, memory.rkey());
+    let remote = memory.remote(32).unwrap();
     initiator.post(2, RdmaWrite::new(text(&rig, "written"), remote).to(to)).unwrap();
     let read = RdmaRead::new(MrSlice::from(rig.memory(7)), remote).signaled().to(to);
     initiator.post(3, read).unwrap();

@@ -79,6 +79,9 @@ impl ObjectId {
 pub struct DomainId(usize);
 
 impl DomainId {
+    /// The id of no domain.
+    pub(crate) const NONE: DomainId = DomainId(0);
+
     /// The id of a domain that `object` stands for, which lives as long and does not move.
     pub(crate) fn at<T>(object: *const T) -> DomainId {
         DomainId(object.addr())

@@ -265,7 +265,7 @@ mod in_flight_of_many {
 
     #[cfg(misuse)]
     fn by_address(producer: &EndpointProducer, slice: &MrSlice) {
-        let _ = producer.post(1, SendMessage::new(slice.sge()));
+        let _ = producer.post(1, SendMessage::new(slice.sge().unwrap()));
         //~^ E0277 Sge names memory that the safe layer does not own
     }
 
