@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     let rights =
         Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     let board = pd.allocate(4096, rights)?;
-    let remote = Remote::new(board.remote_address(), board.rkey());
+    let remote = board.remote(0)?;
 
     // 2. Clients, each with a connection and a thread of its own.
     let (mut clients, mut servers) = (vec![], vec![]);

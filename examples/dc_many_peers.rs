@@ -17,7 +17,7 @@ use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, DctRtrAttributes, InitAttributes, MemoryRegion, Mtu,
     ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue,
 };
-use mlx5::wqe::{DcAddress, FetchAdd, Inline, Remote, SendMessage, Sge, Word};
+use mlx5::wqe::{DcAddress, FetchAdd, Inline, SendMessage};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
@@ -48,7 +48,7 @@ impl Peer {
         receives.attach(&qp, &mut completions)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
         let memory = pd.allocate(8 + ROOM, access)?;
-        let sge = Sge::new(memory.address() + 8, ROOM as u32, memory.lkey());
+        let sge = memory.sge(8, ROOM)?;
         // SAFETY: the memory is read when the receive is complete, and lives as long as the queue.
         unsafe { receives.post(0, sge)? };
         Ok(Peer { qp, receives, completions, memory })
@@ -58,8 +58,7 @@ impl Peer {
     fn hear(&mut self) -> Result<(ReceiveDone, String), Box<dyn Error>> {
         match wait(&mut self.completions, &mut self.receives)? {
             Completion::Receive(done) => {
-                let mut bytes = vec![0; done.byte_len as usize];
-                self.memory.read(8, &mut bytes);
+                let bytes = self.memory.to_vec(8, done.byte_len as usize);
                 Ok((done, String::from_utf8(bytes)?))
             }
             other => Err(format!("{other:?}").into()),
@@ -106,14 +105,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     // ANCHOR_END: address
     let first = &peers[0].memory;
-    let sum = Remote::new(first.remote_address(), first.rkey());
+    let sum = first.remote(0)?;
     for (number, address) in addresses.iter().enumerate() {
         let text = format!("hello, number {number}");
         // The device connects to whomever a request is for, and leaves who was connected before.
         // SAFETY: the text travels in the request; the word is read when all is complete.
         unsafe {
             send.post(0, SendMessage::new(Inline(text.as_bytes())).signaled().to(address))?;
-            let old = Word::new(counted.address(), counted.lkey());
+            let old = counted.word(0)?;
             let add = FetchAdd::new(old, sum, number as u64).signaled();
             send.post(1, add.to(&addresses[0]))?;
         }

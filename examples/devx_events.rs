@@ -13,7 +13,7 @@ use mlx5::devx::{EventChannel, EventKind, Firmware};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair, Rts};
-use mlx5::wqe::{Inline, RdmaWrite, Remote, SendMessage, Sge};
+use mlx5::wqe::{Inline, RdmaWrite, Remote, SendMessage};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
@@ -53,12 +53,12 @@ fn main() -> Result<()> {
     let mut completions = CqReader::new(&cq)?;
     let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
     for id in 0..MESSAGES {
-        let sge = Sge::new(memory.address() + id * 64, 64, memory.lkey());
+        let sge = memory.sge(id as usize * 64, 64)?;
         // SAFETY: the region outlives the queue; each receive has a piece of it, which is not read
         // before its completion.
         unsafe { receives.post(id, sge)? };
     }
-    let target = Remote::new(memory.remote_address(), memory.rkey());
+    let target = memory.remote(0)?;
     let sender = thread::spawn(move || send(&peer, &peer_cq, target).expect("the peer's part"));
 
     // 4. The order that loses nothing: ask for an event, poll until nothing is left, then sleep.
@@ -69,8 +69,7 @@ fn main() -> Result<()> {
         for completion in completions.poll_all(&mut receives) {
             match completion? {
                 Completion::Receive(done) => {
-                    let mut bytes = vec![0; done.byte_len as usize];
-                    memory.read(done.id as usize * 64, &mut bytes);
+                    let bytes = memory.to_vec(done.id as usize * 64, done.byte_len as usize);
                     println!("received: {}", String::from_utf8_lossy(&bytes));
                     received += 1;
                 }

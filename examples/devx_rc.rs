@@ -19,7 +19,7 @@ use mlx5::ring::{
 use mlx5::verbs::{
     self, CompletionQueue, Context, Devx, Pages, QueuePair, QueuePairBuilder, Reset,
 };
-use mlx5::wqe::{Inline, RdmaWrite, Remote, SendMessage, Sge};
+use mlx5::wqe::{Inline, RdmaWrite, SendMessage};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
@@ -103,7 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut receive = ReceiveQueue::new(&peer, &mut peer_completions, ReceiveConfig::default())?;
     let memory = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     // SAFETY: the memory is looked at when the message is there.
-    unsafe { receive.post(1, Sge::new(memory.address(), 64, memory.lkey()))? };
+    unsafe { receive.post(1, memory.sge(0, 64)?)? };
 
     // 9. INIT2RTR_QP: MTU, log_msg_max, the peer's number and address (on RoCE with its MAC
     //    address, which is looked up first), the PSN to expect, min_rnr_nak, log_rra_max.
@@ -117,7 +117,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     //     register alone copies short WQEs there.
     let config = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
     let mut send = SendQueue::new(&qp, &mut completions, config)?;
-    let target = Remote::new(memory.remote_address() + 1024, memory.rkey());
+    let target = memory.remote(1024)?;
     // SAFETY: inline payloads are copied; the memory is looked at when all is complete.
     unsafe {
         send.post(2, RdmaWrite::new(Inline(b"written by command"), target))?;

@@ -15,7 +15,7 @@ use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     CompletionChannel, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts,
 };
-use mlx5::wqe::{Inline, SendMessage, Sge};
+use mlx5::wqe::{Inline, SendMessage};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
     let mut completions = CqReader::new(&cq)?;
     let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
     for id in 0..MESSAGES {
-        let sge = Sge::new(memory.address() + id * 64, 64, memory.lkey());
+        let sge = memory.sge(id as usize * 64, 64)?;
         // SAFETY: the region outlives the queue; each receive has a piece of it, which is not read
         // before its completion.
         unsafe { receives.post(id, sge)? };
@@ -69,8 +69,7 @@ fn main() -> Result<()> {
         for completion in completions.poll_all(&mut receives) {
             match completion? {
                 Completion::Receive(done) => {
-                    let mut bytes = vec![0; done.byte_len as usize];
-                    memory.read(done.id as usize * 64, &mut bytes);
+                    let bytes = memory.to_vec(done.id as usize * 64, done.byte_len as usize);
                     println!("received: {}", String::from_utf8_lossy(&bytes));
                     received += 1;
                 }

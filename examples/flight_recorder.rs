@@ -42,7 +42,7 @@ fn main() -> Result<()> {
         qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let _peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
     let board = pd.allocate(SLOTS as usize * 8, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    let remote = Remote::new(board.remote_address(), board.rkey());
+    let remote = board.remote(0)?;
     let mut completions = CqReader::new(&cq)?;
     let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
 

@@ -62,7 +62,7 @@ fn receive(id: &Identifier<Ud, Joined>, group: IpAddr, count: u64) -> Result<()>
     let mut completions = CqReader::new(&cq)?;
     let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
     for id in 0..count {
-        let sge = Sge::new(memory.address() + id * ROOM as u64, ROOM as u32, memory.lkey());
+        let sge = memory.sge(id as usize * ROOM, ROOM)?;
         // SAFETY: each receive has memory of its own, which is read when it is complete. The queue
         // is dropped before the memory.
         unsafe { receives.post(id, sge)? };

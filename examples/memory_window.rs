@@ -13,7 +13,7 @@ use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, MemoryWindow, ProtectionDomain};
 use mlx5::verbs::{QueuePair, Type2};
-use mlx5::wqe::{Inline, RdmaWrite, Remote, SendInvalidate, Sge};
+use mlx5::wqe::{Inline, RdmaWrite, Remote, SendInvalidate};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
@@ -43,7 +43,7 @@ fn main() -> Result<()> {
 
     // 2. The owner's memory. Peers have no right to it, but windows may be bound to it.
     let memory = pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND)?;
-    let letter = Sge::new(memory.address() + 2048, 64, memory.lkey());
+    let letter = memory.sge(2048, 64)?;
     // SAFETY: the memory outlives the queue, and the program does not access this part.
     unsafe { inbox.post(1, letter)? };
 

@@ -12,7 +12,7 @@ use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, Prepared, Queues, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
-use mlx5::wqe::{Field, InlineBytes, RdmaWrite, Remote};
+use mlx5::wqe::{Field, InlineBytes, RdmaWrite};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
         qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let _peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
     let board = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    let remote = Remote::new(board.remote_address(), board.rkey());
+    let remote = board.remote(0)?;
 
     // 2. The direct path takes the send queue over, and `Prepared` takes it from there. The type of
     //    the requests is fixed: WRITEs of an order that travels in the WQE.

@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     let qp = qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let _peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
     let counters = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    let remote = Remote::new(counters.remote_address(), counters.rkey());
+    let remote = counters.remote(0)?;
 
     // 2. The queue is split into a half that posts, and a half that polls. Producers are clones.
     // ANCHOR: share

@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     let port = LocalPort::new(&context, 1, None)?;
     let pd = ProtectionDomain::new(&context)?;
     let board = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    let place = Remote::new(board.remote_address(), board.rkey());
+    let place = board.remote(0)?;
     let wrong = Remote::new(board.remote_address(), board.rkey() ^ 0x100);
 
     // 1. A wrong key. The requests behind the failed one are flushed, and the server's queue pair

@@ -10,7 +10,7 @@ use mlx5::cqe::Completion;
 use mlx5::ib::{Access, CqeCompression, Rc};
 use mlx5::ring::{CqReader, PostError, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, DeviceClock, Init, ProtectionDomain, QueuePair, Rts};
-use mlx5::wqe::{Inline, RdmaWrite, Remote};
+use mlx5::wqe::{Inline, RdmaWrite};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
@@ -45,7 +45,7 @@ fn main() -> Result<()> {
         qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let _peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
     let board = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    let remote = Remote::new(board.remote_address(), board.rkey());
+    let remote = board.remote(0)?;
 
     let mut completions = CqReader::new(&cq)?;
     let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;

@@ -16,7 +16,7 @@ use mlx5::ring::{CqReader, QueueTable, ReceiveConfig, RegisterUse, SendConfig, S
 use mlx5::verbs::{
     CompletionQueue, Context, EventSource, ProtectionDomain, QueuePair, SharedReceiveQueue,
 };
-use mlx5::wqe::{Inline, SendMessage, Sge};
+use mlx5::wqe::{Inline, SendMessage};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // 4. Memory for the receives: the id says which part of it a receive has. They are posted by a
     //    batch, which costs one store to the doorbell record, and the device is to tell once when
     //    fewer than a few are left.
-    let part = |id: u64| Sge::new(memory.address() + id * ROOM, ROOM as u32, memory.lkey());
+    let part = |id: u64| memory.sge((id * ROOM) as usize, ROOM as usize);
     let mut free: Vec<u64> = (0..RECEIVES).collect();
     let mut refills = 0;
     let mut refill = |table: &mut QueueTable, free: &mut Vec<u64>| -> Result<(), Box<dyn Error>> {
@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let queue = table.shared(key).ok_or("the table has it")?;
         let mut batch = queue.batch();
         for id in free.drain(..) {
-            batch.append(id, part(id))?;
+            batch.append(id, part(id)?)?;
         }
         // SAFETY: each part is in no other receive, and is read after its completion. The memory is
         // freed after the queues.
@@ -113,8 +113,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 match completions.poll(&mut table)? {
                     Some(Completion::Send(_)) => sent = true,
                     Some(Completion::Receive(done)) => {
-                        let mut bytes = vec![0; done.byte_len as usize];
-                        memory.read((done.id * ROOM) as usize, &mut bytes);
+                        let bytes =
+                            memory.to_vec((done.id * ROOM) as usize, done.byte_len as usize);
                         assert_eq!((done.qpn, bytes), (server.number(), text.clone().into_bytes()));
                         free.push(done.id);
                         arrived = true;

@@ -18,7 +18,7 @@ use mlx5::verbs::{
     CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, SharedReceiveQueue,
     TagCapacity,
 };
-use mlx5::wqe::{InlineGather, Remote, Rendezvous, SendMessage, Sge, Tag, TagHeader};
+use mlx5::wqe::{InlineGather, Rendezvous, SendMessage, Tag, TagHeader};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
@@ -37,8 +37,7 @@ struct Receiver {
 
 impl Receiver {
     fn post(&mut self, id: u64) -> Result<(), Box<dyn Error>> {
-        let address = self.memory.address() + id * ROOM as u64;
-        let sge = Sge::new(address, ROOM as u32, self.memory.lkey());
+        let sge = self.memory.sge(id as usize * ROOM, ROOM)?;
         // SAFETY: the program reads the memory only after its message has come.
         unsafe { self.tags.post(id, sge)? };
         Ok(())
@@ -46,8 +45,7 @@ impl Receiver {
 
     /// Asks for a message. If the device has early ones that polls have not found, the entry waits.
     fn expect(&mut self, tag: Tag) -> Result<TagHandle, Box<dyn Error>> {
-        let address = self.memory.address() + (RECEIVES * ROOM) as u64;
-        let entry = TagReceive::new(tag, Sge::new(address, LONG as u32, self.memory.lkey()));
+        let entry = TagReceive::new(tag, self.memory.sge(RECEIVES * ROOM, LONG)?);
         // SAFETY: the program reads the memory only after the entry's message has come, or after
         // the entry was removed.
         Ok(unsafe { self.tags.append(1, entry)? })
@@ -57,16 +55,14 @@ impl Receiver {
     fn poll(&mut self) -> Result<Option<Vec<u8>>, Box<dyn Error>> {
         match self.tags.poll(&mut self.completions, &mut ())? {
             Some(TagCompletion::Unexpected(done)) => {
-                let mut bytes = vec![0; done.byte_len as usize];
-                self.memory.read(done.id as usize * ROOM, &mut bytes);
+                let bytes = self.memory.to_vec(done.id as usize * ROOM, done.byte_len as usize);
                 let (header, rest) = TagHeader::parse(&bytes).ok_or("it has a header")?;
                 self.early.push((header.tag, rest.to_vec()));
                 self.post(done.id)?;
             }
             Some(TagCompletion::Matched(matched)) => println!("on its way: {:?}", matched.header),
             Some(TagCompletion::Arrived(arrival)) => {
-                let mut bytes = vec![0; arrival.byte_len as usize];
-                self.memory.read(RECEIVES * ROOM, &mut bytes);
+                let bytes = self.memory.to_vec(RECEIVES * ROOM, arrival.byte_len as usize);
                 return Ok(Some(bytes));
             }
             Some(TagCompletion::Removed { .. } | TagCompletion::Synced(_)) | None => {}
@@ -138,11 +134,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut source = pd.allocate(LONG + 64, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
     source.write(0, &[7; LONG]);
     let entry = receiver.expect(Tag::any())?;
-    let from = Remote::new(source.remote_address(), source.rkey());
+    let from = source.remote(0)?;
     let offer = Rendezvous { from, length: LONG as u32 }.offer(0x503, 0);
     // SAFETY: inline; the rest is looked at, or written, when the answer has come.
     unsafe {
-        answers.post(2, Sge::new(source.address() + LONG as u64, 64, source.lkey()))?;
+        answers.post(2, source.sge(LONG, 64)?)?;
         send.post(3, SendMessage::new(offer).signaled())?;
     }
     assert_eq!(receiver.wait(Tag::any(), entry)?, [7; LONG]);

@@ -18,7 +18,7 @@ use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
     QueuePairBuilder, Rts, UdInitAttributes, UnreliableRtsAttributes,
 };
-use mlx5::wqe::{Inline, SendImm, Sge, UdAddress};
+use mlx5::wqe::{Inline, SendImm, UdAddress};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 
@@ -60,8 +60,7 @@ impl Station {
     }
 
     fn post_receive(&mut self, id: u64) -> Result<()> {
-        let at = self.memory.address() + id * ROOM as u64;
-        let sge = Sge::new(at, ROOM as u32, self.memory.lkey());
+        let sge = self.memory.sge(id as usize * ROOM, ROOM)?;
         // SAFETY: each receive has memory of its own, which is read when it is complete. The memory
         // is declared after the queues, so it is freed after them.
         unsafe { self.receive.post(id, sge)? };

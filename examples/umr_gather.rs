@@ -45,36 +45,30 @@ fn main() -> Result<()> {
         table.write(row * 16, name.as_bytes());
         table.write(row * 16 + 8, format!("{:>4}", 7 * row + 3).as_bytes());
     }
-    let (start, lkey) = (table.address(), table.lkey());
 
     // 3. A key with room for four entries. It leads nowhere yet.
     let key = Mkey::new(&pd, 4)?;
 
     // 4. A list: two names and the last price. Behind the key, addresses start at 0.
-    let pieces = [
-        Sge::new(start, 4, lkey),
-        Sge::new(start + 2 * 16, 4, lkey),
-        Sge::new(start + 7 * 16 + 8, 4, lkey),
-    ];
+    let pieces = [table.sge(0, 4)?, table.sge(2 * 16, 4)?, table.sge(7 * 16 + 8, 4)?];
     let list = key.configure().access(Access::REMOTE_READ).layout(pieces);
     // SAFETY: the table stays registered, and no code writes it.
     unsafe { owner_send.post(1, list.signaled())? };
     wait(&mut owner_completions, &mut owner_send)?;
     let into = pd.allocate(4096, Access::LOCAL_WRITE)?;
-    let mut read = |length: u32| -> Result<String> {
-        let target = Sge::new(into.address(), length, into.lkey());
+    let mut read = |length: usize| -> Result<String> {
+        let target = into.sge(0, length)?;
         let request = RdmaRead::new(target, Remote::new(0, key.rkey())).signaled();
         // SAFETY: the memory stays registered, and is read when the request is complete.
         unsafe { reader_send.post(2, request)? };
         wait(&mut reader_completions, &mut reader_send)?;
-        let mut bytes = vec![0; length as usize];
-        into.read(0, &mut bytes);
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(String::from_utf8_lossy(&into.to_vec(0, length)).into_owned())
     };
     println!("the list: {}", read(12)?);
 
     // 5. A strided pattern: the column of names, from every row. The same key, another request.
-    let column = [Strided { addr: start, lkey, length: 4, skip: 12 }];
+    let Sge { addr, lkey, .. } = table.sge(0, 8 * 16)?;
+    let column = [Strided { addr, lkey, length: 4, skip: 12 }];
     let names = key.configure().layout(Interleaved { repeat: 8, pieces: &column });
     // SAFETY: the memory stays registered, and is read when the request is complete.
     unsafe { owner_send.post(3, names.signaled())? };

@@ -15,7 +15,7 @@ use mlx5::verbs::{
     QueuePair, Rts, RtsAttributes,
 };
 use mlx5::wqe::{CompareSwap, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite};
-use mlx5::wqe::{Remote, SendMessage, Sge, Word};
+use mlx5::wqe::{Remote, SendMessage};
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -163,18 +163,13 @@ pub struct End {
 
 impl End {
     /// Returns the memory as a peer names it.
-    pub fn remote(&self) -> Remote {
-        Remote::new(self.memory.remote_address(), self.memory.rkey())
-    }
-
-    fn sge(&self, bytes: usize) -> Sge {
-        Sge::new(self.memory.address(), bytes as u32, self.memory.lkey())
+    pub fn remote(&self) -> Result<Remote> {
+        Ok(self.memory.remote(0)?)
     }
 
     /// Posts a receive. Messages come to the second half of the memory, and nobody reads them.
     pub fn receive(&mut self, bytes: usize) -> Result<()> {
-        let place = self.memory.address() + self.memory.len() as u64 / 2;
-        let into = Sge::new(place, bytes as u32, self.memory.lkey());
+        let into = self.memory.sge(self.memory.len() / 2, bytes)?;
         // SAFETY: the memory lives as long as the queue, no reference to it exists, and no request
         // reads it.
         unsafe { self.receives.post(0, into)? };
@@ -184,8 +179,8 @@ impl End {
     /// Posts requests at once. The last one is signaled. One alone is copied to the register, if
     /// that is done.
     pub fn post(&mut self, operations: &[Operation], bytes: usize, peer: Remote) -> Result<()> {
-        let (sge, zeros) = (self.sge(bytes), [0; INLINE]);
-        let old = Word::new(self.memory.address(), self.memory.lkey());
+        let (sge, zeros) = (self.memory.sge(0, bytes)?, [0; INLINE]);
+        let old = self.memory.word(0)?;
         let mut batch = self.queue.batch();
         for (at, operation) in operations.iter().enumerate() {
             let last = at + 1 == operations.len();
@@ -244,7 +239,7 @@ pub fn post_and_wait(
     for _ in 0..sends {
         far.receive(bytes)?;
     }
-    near.post(operations, bytes, far.remote())?;
+    near.post(operations, bytes, far.remote()?)?;
     let done = near.completed()?;
     for _ in 0..sends {
         far.arrived()?;

@@ -10,7 +10,7 @@ use mlx5::verbs::{
     AddressHandle, CompletionQueue, Flow, MemoryRegion, QueuePair, QueuePairBuilder, Reset, Rts,
     UdInitAttributes, UnreliableRtsAttributes,
 };
-use mlx5::wqe::{EthSend, Inline, SendMessage, Sge, UdAddress};
+use mlx5::wqe::{EthSend, Inline, SendMessage, UdAddress};
 
 use super::ends::{
     Device, End, INLINE, Operation, Payload, Result, Setup, latency, next, post_and_wait,
@@ -367,7 +367,7 @@ fn burst(
     let begun = device.now()?;
     for (pair, [near, far]) in pairs.iter_mut().enumerate() {
         let operations = (0..requests).map(|request| operation(pair as u64, request));
-        near.post(&operations.collect::<Vec<_>>(), bytes, far.remote())?;
+        near.post(&operations.collect::<Vec<_>>(), bytes, far.remote()?)?;
     }
     let mut ended = begun;
     for [near, _] in pairs {
@@ -379,7 +379,8 @@ fn burst(
 /// Returns the program's time for posts of WRITEs, one by one.
 fn posting(device: &Device, bytes: usize) -> Result<f64> {
     let [mut near, far] = device.ends(setup(COPIED))?;
-    let post = || (0..FEW).try_for_each(|_| near.post(&[WRITE], bytes, far.remote()));
+    let remote = far.remote()?;
+    let post = || (0..FEW).try_for_each(|_| near.post(&[WRITE], bytes, remote));
     Ok(device.time(post)?.0)
 }
 
@@ -409,7 +410,7 @@ fn sends(device: &Device, bytes: usize) -> Result<f64> {
     let payload = if bytes <= SHORT { Payload::Inline } else { Payload::Pointer };
     half_round_trip(|from| {
         let to = 1 - from;
-        let remote = ends[to].remote();
+        let remote = ends[to].remote()?;
         // Nobody waits for the sender's own completion.
         ends[from].post(&[Operation::Send(payload)], bytes, remote)?;
         ends[to].arrived()
@@ -447,10 +448,6 @@ impl Station {
         let memory = pd.allocate(MEMORY, Access::LOCAL_WRITE)?;
         Ok(Self { send, _sent: sent, arrivals, receives, address, memory })
     }
-
-    fn sge(&self, offset: usize, bytes: usize) -> Sge {
-        Sge::new(self.memory.address() + offset as u64, bytes as u32, self.memory.lkey())
-    }
 }
 
 fn datagrams(device: &Device, bytes: usize) -> Result<f64> {
@@ -459,12 +456,12 @@ fn datagrams(device: &Device, bytes: usize) -> Result<f64> {
     let mut stations = [Station::new(device)?, Station::new(device)?];
     half_round_trip(|from| {
         let to = 1 - from;
-        let into = stations[to].sge(MEMORY / 2, HEADER + bytes);
+        let into = stations[to].memory.sge(MEMORY / 2, HEADER + bytes)?;
         let address = stations[to].address;
         // SAFETY: the memory lives as long as the queue, no reference to it exists, and no request
         // reads it.
         unsafe { stations[to].receives.post(0, into)? };
-        let (sge, zeros) = (stations[from].sge(0, bytes), [0; INLINE]);
+        let (sge, zeros) = (stations[from].memory.sge(0, bytes)?, [0; INLINE]);
         let send = &mut stations[from].send;
         // SAFETY: as above, or the payload is in the WQE.
         unsafe {
@@ -517,7 +514,7 @@ fn packets(device: &Device) -> Result<f64> {
     half_round_trip(|from| {
         let to = 1 - from;
         let memory = &plugs[to].memory;
-        let into = Sge::new(memory.address(), MEMORY as u32, memory.lkey());
+        let into = memory.sge(0, MEMORY)?;
         // SAFETY: the memory lives as long as the queue, and no reference to it exists.
         unsafe { plugs[to].frames.post(0, into)? };
         let (destination, source) = (plugs[to].address, plugs[from].address);
@@ -593,7 +590,7 @@ fn beside_silence(device: &Device) -> Result<f64> {
     let mut ends = device.ends(setup(COPIED))?;
     let alone = latency(&mut ends, &[WRITE], 8)? as f64;
     let [mut near, far] = device.ends(setup(COPIED))?;
-    let remote = far.remote();
+    let remote = far.remote()?;
     drop(far);
     near.post(&[WRITE], 8, remote)?;
     post_and_wait(&mut ends, &[WRITE], 8)?;

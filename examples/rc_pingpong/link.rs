@@ -75,11 +75,7 @@ impl Link {
         let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
         if task.mode == Mode::Send {
             for receive in 0..RECEIVES {
-                let slot = Sge::new(
-                    region.address() + receive * task.stride() as u64,
-                    task.size as u32,
-                    region.lkey(),
-                );
+                let slot = region.sge(receive as usize * task.stride(), task.size)?;
                 // SAFETY: each receive has a slot of its own in a region that outlives the queue,
                 // and the slot is read after its completion only.
                 unsafe { receives.post(receive, slot)? };
@@ -129,11 +125,10 @@ impl Link {
         let slot = RECEIVES + round % self.depth;
         self.stamp(slot, round);
         if self.inline {
-            let mut bytes = vec![0; self.task.size];
-            self.region.read(self.offset(slot), &mut bytes);
+            let bytes = self.region.to_vec(self.offset(slot), self.task.size);
             self.post(round, Inline(&bytes))
         } else {
-            self.post(round, self.sge(slot))
+            self.post(round, self.sge(slot)?)
         }
     }
 
@@ -169,7 +164,7 @@ impl Link {
             self.check(slot, round)?;
             // SAFETY: the slot lies in a region that outlives the queue. Its message was checked
             // above, and it is read again only after the new receive has completed.
-            unsafe { self.receives.post(round + RECEIVES, self.sge(slot))? };
+            unsafe { self.receives.post(round + RECEIVES, self.sge(slot)?)? };
         } else {
             // A WRITE makes no completion here, and its bytes may become visible in any order. So this
             // waits for both stamps. They say nothing about the bytes between, which are the same in
@@ -188,7 +183,7 @@ impl Link {
     pub fn read(&mut self, round: u64) -> Result<()> {
         let last = self.task.size - 1;
         self.region.write(last, &[0]);
-        let into = self.sge(0);
+        let into = self.sge(0)?;
         // SAFETY: the slot lies in a region that outlives the queue, and is not touched before the
         // completion, which is waited for below.
         unsafe { self.sends.post(round, RdmaRead::new(into, self.remote).signaled())? };
@@ -251,9 +246,8 @@ impl Link {
         slot as usize * self.task.stride()
     }
 
-    fn sge(&self, slot: u64) -> Sge {
-        let address = self.region.address() + self.offset(slot) as u64;
-        Sge::new(address, self.task.size as u32, self.region.lkey())
+    fn sge(&self, slot: u64) -> mlx5::Result<Sge> {
+        self.region.sge(self.offset(slot), self.task.size)
     }
 
     /// Makes a slot's message that of `round`: its first bytes count, its last one tells two
