@@ -150,7 +150,7 @@ rows! {
         [at_most(54.0).and(1.5, FLOOR), at_most_owned(62.0)];
     Pointer: "64-byte pointer WRITE, signaled, BlueFlame", How::Post,
         [at_most(49.0).and(1.5, FLOOR)];
-    List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(27.7)];
+    List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(26.8)];
     Inline12: "12-byte inline WRITE", How::Post, [];
     Inline16: "16-byte inline WRITE", How::Post, [at_most(56.0).goal()];
     Inline24: "24-byte inline WRITE", How::Post, [];
@@ -177,7 +177,7 @@ rows! {
     Prepared200: "prepared fire, 200-byte payload, four blocks", How::Fire, [at_most(73.0)];
     PreparedField: "prepared fire, 8 of 200 bytes changed, four blocks", How::Fire, [at_most(54.0)];
     PreparedUd: "prepared fire, 64-byte payload on UD, three blocks", How::Fire, [at_most(51.0)];
-    ListLast: "list of 32 such, the last by BlueFlame, per WR", How::Lists(LIST), [at_most(32.0)];
+    ListLast: "list of 32 such, the last by BlueFlame, per WR", How::Lists(LIST), [at_most(29.0)];
     UcPointer: "64-byte pointer SEND on UC", How::Post, [at_most(52.0)];
     UdPointer: "64-byte pointer SEND on UD, two blocks", How::Post, [at_most(70.0)];
     UdInline: "8-byte inline SEND on UD, two blocks", How::Post, [at_most(71.0)];

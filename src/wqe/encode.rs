@@ -21,8 +21,8 @@ mod sealed {
     /// How an operation is encoded as a WQE. Sealed: the queue trusts that `put` writes `body_ds`
     /// units.
     pub trait Encode {
-        /// Size of the WQE in its usual form, in 16-byte units; 0 if no form is usual. Known to the
-        /// compiler, so that a WQE with it needs no arithmetic.
+        /// Size of the WQE in its usual form, in 16-byte units; 0 if no form is usual. No other form
+        /// has more. Known to the compiler, so that a WQE with it needs no arithmetic.
         const KNOWN_DS: u32 = 0;
         /// [`KNOWN_DS`](Self::KNOWN_DS), if that is one 64-byte block; or else 0.
         const USUAL_DS: u32 = if Self::KNOWN_DS <= UNITS { Self::KNOWN_DS } else { 0 };
