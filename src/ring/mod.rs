@@ -54,6 +54,7 @@ mod tags;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod written;
 
 pub use crate::doorbell::{BlueFlameCopy, CopyUnavailable, UarMapping};
 pub use crate::error::{DrainError, PollError, PostError, ProbeError, QueueError, TagError};

@@ -19,6 +19,7 @@ use super::prepared::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
 use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
 use super::source::{CompletionOrder, CqId, QueueOwner};
+use super::written::Written;
 use crate::doorbell::{Blocks, SendDoorbell};
 use crate::error::QueueError;
 use crate::ib::{Counter, Transport};
@@ -656,33 +657,6 @@ impl SendRing {
         self.cursor.publish(head);
         // SAFETY: the queue's ring; nothing writes WQEs that are posted and not retired.
         unsafe { self.doorbell.flight.adopted(self.buffer, self.cursor.shape(), head) }
-    }
-}
-
-/// A view of a ring that only its queue writes.
-#[cfg_attr(not(feature = "lint"), allow(dead_code, reason = "only the guard asks"))]
-struct Written<'a> {
-    buffer: NonNull<u8>,
-    blocks: u32,
-    shadow: &'a Shadow,
-}
-
-impl lint::Blocks for Written<'_> {
-    fn count(&self) -> u32 {
-        self.blocks
-    }
-
-    fn block(&self, counter: u16) -> [u8; WQEBB_SIZE] {
-        let slot = (u32::from(counter) & (self.blocks - 1)) as usize;
-        // SAFETY: a block of the ring, which lives as long as the queue. The read is volatile,
-        // since any process that has the memory registered may overwrite it at any time.
-        unsafe { self.buffer.add(slot * WQEBB_SIZE).cast().read_volatile() }
-    }
-}
-
-impl lint::Starts for Written<'_> {
-    fn blocks_at(&self, counter: u16) -> Option<u32> {
-        self.shadow.get(Counter::new(counter.into())).key.blocks()
     }
 }
 
