@@ -4,7 +4,7 @@
 //! `close`, `read`, `mmap` and the like. Such a library may fail for descriptors that it does not
 //! know, take its own locks, or open the device that the model is just starting. So the model makes
 //! its own calls here, by the instruction. Calls of the program that the model passes on go to the
-//! next library as before (`frontend::uverbs::real`).
+//! next library as before (`frontend::uverbs::process::real`).
 //!
 //! Functions have the name, arguments, result and `errno` of the C library's function. Memory,
 //! threads and clocks still come from the C library and its replacements, as does `sigaction`: a

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::build;
 
 /// The tables: each row begins with a word and its text.
-const TABLES: &str = "model/src/frontend/uverbs/instruction/a64/test.rs";
+const TABLES: &str = "model/src/frontend/uverbs/process/instruction/a64/test.rs";
 
 /// Extensions whose instructions the tables have.
 const ARCHITECTURE: &str = ".arch armv8.7-a+ls64+memtag+sve";

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
 
-use super::super::uverbs::errno::{Errno, Result};
+use super::super::uverbs::process::errno::{Errno, Result};
 use super::abi::{SOCKADDR6, STORAGE};
 use crate::card::Link;
 use crate::identity::Identity;

@@ -3,7 +3,7 @@
 use mlx5_sys::verbs::ibv_qp_attr_mask as bit;
 use zerocopy::IntoBytes;
 
-use super::super::uverbs::errno::{Errno, Result};
+use super::super::uverbs::process::errno::{Errno, Result};
 use super::abi::{
     AhAttr, PathData, PathRec, QpAttr, QueryAddrReply, QueryRouteReply, SOCKADDR6, STORAGE, qp_type,
 };

@@ -1,6 +1,6 @@
 //! Connections: started, answered and ended by the program, and by the peer.
 
-use super::super::uverbs::errno::{Errno, Result};
+use super::super::uverbs::process::errno::{Errno, Result};
 use super::abi::{self, ConnParam, event, qp_type};
 use super::address::{Address, Place, place_of_gid};
 use super::attributes;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
 
-use super::super::uverbs::descriptors;
-use super::super::uverbs::errno::{Errno, Result, last};
+use super::super::uverbs::process::descriptors;
+use super::super::uverbs::process::errno::{Errno, Result, last};
 use super::state::Manager;
 use crate::engine::Engine;
 use crate::private::{self, system};

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::super::uverbs::errno::{Errno, Result};
+use super::super::uverbs::process::errno::{Errno, Result};
 use super::address::Address;
 use super::connect::Q_KEY;
 use super::state::{Contents, Stage, State};

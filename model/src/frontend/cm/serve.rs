@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::super::uverbs::errno::{Errno, Result};
-use super::super::uverbs::{descriptors, user};
+use super::super::uverbs::process::errno::{Errno, Result};
+use super::super::uverbs::process::{descriptors, user};
 use super::abi::{self, command, event, qp_type};
 use super::address::{self, Address, Place, place_of, place_of_gid};
 use super::connect::Q_KEY;

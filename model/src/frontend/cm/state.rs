@@ -8,8 +8,8 @@ use std::time::Instant;
 use libc::c_int;
 use zerocopy::IntoBytes;
 
-use super::super::uverbs::errno::{Errno, Result};
-use super::super::uverbs::lock;
+use super::super::uverbs::process::errno::{Errno, Result};
+use super::super::uverbs::process::lock;
 use super::abi::{AhAttr, ConnParam, Ece, EventReply, UdParam, event, qp_type};
 use super::address::{Address, Place};
 use super::group::Group;

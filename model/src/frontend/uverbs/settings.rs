@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::config::{Mode, can_trap};
-use super::discovery::{Discovery, discovery};
-use super::poll;
-use super::running::Running;
+use super::driver::poll;
+use super::driver::running::Running;
+use super::tree::config::{Mode, can_trap};
+use super::tree::discovery::{Discovery, discovery};
 use crate::card::{Card, CounterSets, Timeouts};
 use crate::fault::{Faults, RuleError, Tally};
 

@@ -10,12 +10,12 @@ use mlx5_sys::ifc::{
     rmpc, rqc, rst2init_qp_in, sqc, umem, wq,
 };
 
-use super::super::abi::{CreateCqDriver, CreateQpDriver, ModifyQp, QpDestination, RegMr};
-use super::super::command::Command;
-use super::super::devx::KINDS;
-use super::super::mr::access;
-use super::super::qp::{self, Asked, Parents, Receives};
-use super::super::qp_modify::{self, Present};
+use super::super::driver::command::Command;
+use super::super::objects::devx::KINDS;
+use super::super::objects::mr::access;
+use super::super::objects::qp::{self, Asked, Parents, Receives};
+use super::super::objects::qp_modify::{self, Present};
+use super::super::request::abi::{CreateCqDriver, CreateQpDriver, ModifyQp, QpDestination, RegMr};
 use super::queues::{Object, Qp};
 use crate::card::Link;
 
@@ -283,7 +283,7 @@ mod tests {
     use zerocopy::FromBytes;
 
     use super::*;
-    use crate::frontend::uverbs::abi::{Cap, ExCreateQp};
+    use crate::frontend::uverbs::request::abi::{Cap, ExCreateQp};
     use qp::Kind;
 
     const KINDS: [Kind; 7] = [

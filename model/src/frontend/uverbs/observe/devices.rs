@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::super::real;
+use super::super::process::real;
 use crate::card::{Identity, Link};
 use crate::engine::identities;
 use crate::private::{OwnFd, files};

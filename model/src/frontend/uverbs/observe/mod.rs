@@ -29,11 +29,11 @@ use std::sync::{Arc, Mutex};
 
 use libc::{off_t, size_t};
 
-use super::config::{self, Output};
-use super::errno::{errno, set_errno};
-use super::ioctl::RDMA_VERBS_IOCTL;
-use super::running::own_process;
-use super::{descriptors, lock, real, trap};
+use super::process::errno::{errno, set_errno};
+use super::process::own_process;
+use super::process::{descriptors, lock, real, trap};
+use super::request::ioctl::RDMA_VERBS_IOCTL;
+use super::tree::config::{self, Output};
 use crate::clock::Clock;
 use crate::engine::{Shield, Stores};
 use crate::memory::ProcessMemory;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::off_t;
 
-use super::super::trap::{self, PAGE, Target};
-use super::super::{lock, real};
+use super::super::process::trap::{self, PAGE, Target};
+use super::super::process::{lock, real};
 use super::Observer;
 use crate::engine::{Shield, Stores};
 

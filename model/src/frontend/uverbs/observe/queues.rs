@@ -6,8 +6,8 @@ use std::ffi::c_int;
 use libc::off_t;
 use mlx5_sys::ifc::opcode;
 
-use super::super::qp::Kind;
-use super::super::trap::PAGE;
+use super::super::objects::qp::Kind;
+use super::super::process::trap::PAGE;
 use super::Observer;
 use super::rings::{CqRing, Found, ReceiveRing, SendRing, SharedRing};
 use crate::object::Service;
@@ -44,7 +44,7 @@ struct Leaving {
 
 /// The objects of a descriptor of a device.
 #[derive(Default)]
-pub(super) struct Context {
+pub(in super::super) struct Context {
     /// The objects, by handle.
     pub objects: HashMap<u32, Object>,
     /// Numbers of register pages, by their offset for `mmap`.
@@ -63,7 +63,7 @@ impl Context {
 
 /// An object of a program.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Object {
+pub(in super::super) enum Object {
     Pd(u32),
     /// A memory region, by its key.
     Mr(u32),

@@ -10,17 +10,17 @@ use std::sync::atomic::Ordering;
 use mlx5_sys::ifc::{cmd_in, opcode, qp_2rst_in};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::super::abi::{
+use super::super::objects::devx::KINDS;
+use super::super::objects::qp::{Asked, Kind, Parents, flag};
+use super::super::objects::qp_modify::mask;
+use super::super::process::errno::{Errno, Result};
+use super::super::process::{descriptors, lock, user};
+use super::super::request::abi::{
     CreateCq, CreateCqDriver, CreateCqDriverReply, CreateQp, CreateQpDriver, CreateQpDriverReply,
     CreateSrq, CreateSrqDriver, CreateSrqDriverReply, CreateXsrq, ExCreateCq, ExCreateQp, ModifyQp,
     RegMr, RegMrReply, ResizeCq, ResizeCqDriver,
 };
-use super::super::devx::KINDS;
-use super::super::errno::{Errno, Result};
-use super::super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
-use super::super::qp::{Asked, Kind, Parents, flag};
-use super::super::qp_modify::mask;
-use super::super::{descriptors, lock, user};
+use super::super::request::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::commanded;
 use super::commands::{self, Told};
 use super::queues::{Context, Object, Pair, Qp, Queues, Receive, Ticket};
@@ -502,7 +502,7 @@ fn modify_qp(request: &mut Request<'_>) -> Result<()> {
         qp.depth = asked.max_dest_rd_atomic;
     }
     qp.state = to;
-    if to == super::super::qp_modify::RESET {
+    if to == super::super::objects::qp_modify::RESET {
         request.reset(&[qp.number, qp.rqn]);
     }
     request.enter(handle, Object::Pair(qp))

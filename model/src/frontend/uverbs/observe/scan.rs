@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::thread;
+use super::super::process::thread;
 use super::Observer;
 use crate::private::system;
 

@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use libc::c_int;
 
-use super::super::abi::{Attribute, Header};
-use super::super::descriptors::Descriptor;
-use super::super::discovery::{Discovery, discovery};
-use super::super::errno::{Errno, Result, errno, set_errno};
-use super::super::ioctl::{Kind, VALID_OUTPUT};
-use super::super::running::Running;
-use super::super::{lock, methods, sysfs, user};
+use super::super::dispatch::methods;
+use super::super::driver::running::Running;
+use super::super::process::descriptors::Descriptor;
+use super::super::process::errno::{Errno, Result, errno, set_errno};
+use super::super::process::{lock, user};
+use super::super::request::abi::{Attribute, Header};
+use super::super::request::ioctl::{Kind, VALID_OUTPUT};
+use super::super::tree::discovery::{Discovery, discovery};
+use super::super::tree::sysfs;
 use super::message::{Carried, Reader, Writer, ask};
 use super::{PATIENCE, names};
 use crate::fabric::local::socket::{self, Fd};

@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use zerocopy::IntoBytes;
 
-use super::super::abi::{Attribute, Header};
-use super::super::descriptors::{Descriptor, duplicate_aside};
-use super::super::errno::Errno;
-use super::super::file::CommandFile;
-use super::super::ioctl::Kind;
-use super::super::running::{Running, own_process};
-use super::super::{ioctl, methods, thread};
+use super::super::dispatch::methods;
+use super::super::driver::running::Running;
+use super::super::objects::file::CommandFile;
+use super::super::process::descriptors::{Descriptor, duplicate_aside};
+use super::super::process::errno::Errno;
+use super::super::process::own_process;
+use super::super::process::thread;
+use super::super::request::abi::{Attribute, Header};
+use super::super::request::ioctl;
+use super::super::request::ioctl::Kind;
 use super::message::{Carried, Reader, Writer, ask};
 use super::{PATIENCE, names, resources};
 use crate::fabric::local::socket::{self, Fd};
@@ -198,7 +201,7 @@ fn request(file: &CommandFile, message: &mut Reader, reply: &mut Writer) -> io::
     reply.number(served.err().map_or(0, |error| error.0 as u32));
     for (index, (one, buffer)) in carried.iter().zip(&buffers).enumerate() {
         let at = size_of::<Header>() + index * size_of::<Attribute>();
-        let attribute: Attribute = super::super::user::lenient(&bytes[at..]);
+        let attribute: Attribute = super::super::process::user::lenient(&bytes[at..]);
         reply.number(attribute.flags.into());
         reply.bytes(if one.output { buffer } else { &[] });
     }

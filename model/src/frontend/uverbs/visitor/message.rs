@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::super::abi::Attribute;
+use super::super::request::abi::Attribute;
 
 /// The longest message: attributes of a request, which fill a page, with what they point to.
 const LONGEST: usize = 1 << 20;
@@ -93,7 +93,7 @@ impl Carried {
     }
 
     pub fn read(from: &mut Reader) -> io::Result<Carried> {
-        let attribute = super::super::user::lenient(&from.bytes()?);
+        let attribute = super::super::process::user::lenient(&from.bytes()?);
         Ok(Carried { attribute, input: from.bytes()?, output: from.number()? != 0 })
     }
 }

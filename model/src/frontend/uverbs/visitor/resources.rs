@@ -10,11 +10,12 @@ use std::os::fd::AsRawFd;
 
 use libc::c_int;
 
-use super::super::discovery::{Discovery, discovery};
-use super::super::errno::{Errno, Result, last, set_errno};
-use super::super::identity::Device;
-use super::super::running::Running;
-use super::super::{qp, user};
+use super::super::driver::running::Running;
+use super::super::objects::qp;
+use super::super::process::errno::{Errno, Result, last, set_errno};
+use super::super::process::user;
+use super::super::tree::discovery::{Discovery, discovery};
+use super::super::tree::identity::Device;
 use super::guest::connect;
 use super::message::{Reader, Writer, ask};
 use super::names;

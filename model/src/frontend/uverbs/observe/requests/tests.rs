@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use super::super::devices::Devices;
 use super::*;
 use crate::clock::Clock;
-use crate::frontend::uverbs::abi::{Attribute, Header as Head};
+use crate::frontend::uverbs::request::abi::{Attribute, Header as Head};
 use crate::memory::ProcessMemory;
 use crate::trace::{Detail, Header, Observed, Reader, Sink, Tap, What};
 

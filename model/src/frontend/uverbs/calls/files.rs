@@ -1,0 +1,281 @@
+//! Interposed functions that take a descriptor. Calls on the model's descriptors are served here;
+//! all others go to libc.
+
+use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, off_t, size_t, ssize_t};
+
+use super::super::driver::pins::{self, Door};
+use super::super::driver::running::Running;
+use super::super::objects::uar;
+use super::super::process::descriptors::{self, Descriptor, owned};
+use super::super::process::errno::{errno, set_errno};
+use super::super::process::real;
+use super::super::request::ioctl;
+use super::super::tree::discovery::{Discovery, discovery};
+use super::super::{observe, visitor};
+use crate::frontend::cm::{self, CmFile};
+
+/// Netlink family of RDMA, over which the kernel names its own devices only.
+const NETLINK_RDMA: c_int = 20;
+
+/// Returns the object behind a descriptor of the model.
+fn descriptor(fd: c_int) -> Option<Descriptor> {
+    Running::current()?.descriptors.get(fd)
+}
+
+/// `fstat`: an event channel is a character device.
+///
+/// # Safety
+/// `to` may be written to.
+unsafe fn described(fd: c_int, to: *mut libc::stat) -> c_int {
+    // SAFETY: the caller guarantees that `to` may be written to.
+    let result = unsafe { real::fstat(fd, to) };
+    if result == 0 && owned(fd) && matches!(descriptor(fd), Some(Descriptor::Connections(_))) {
+        // SAFETY: the call above has written the structure, and the caller lets it be written.
+        CmFile::describe(unsafe { &mut *to });
+    }
+    result
+}
+
+macro_rules! interpose {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`, which the model looks at first.")]
+        ///
+        /// # Safety
+        /// The contract of the C library's function holds: pointers are valid for what the call reads and
+        /// writes, descriptors are the caller's to change, and memory that is unmapped is not used any more.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            // SAFETY: the caller keeps the C library's contract, which asks no less than the model.
+            unsafe { $body }
+        }
+    )*};
+}
+
+interpose! {
+    ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+        if request == ioctl::RDMA_VERBS_IOCTL && (owned(fd) || descriptors::adopt(fd)) {
+            if let Some(running) = Running::current() {
+                return ioctl::serve(running, fd, argument as u64);
+            }
+        }
+        if request == ioctl::RDMA_VERBS_IOCTL && observe::is_on() {
+            return observe::ioctl(fd, argument);
+        }
+        real::ioctl(fd, request, argument)
+    }
+    mmap(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
+        if fd >= 0 && owned(fd) {
+            if let Some(running) = Running::current() {
+                return uar::map(running, address, length, protection, flags, fd, offset);
+            }
+        }
+        if let Some(mapped) = observe::map(address, length, protection, flags, fd, offset) {
+            return mapped;
+        }
+        pins::map(Door::Library, address, length, protection, flags, fd, offset)
+    }
+    mmap64(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
+        if fd >= 0 && owned(fd) {
+            if let Some(running) = Running::current() {
+                return uar::map(running, address, length, protection, flags, fd, offset);
+            }
+        }
+        if let Some(mapped) = observe::map(address, length, protection, flags, fd, offset) {
+            return mapped;
+        }
+        pins::map(Door::Library, address, length, protection, flags, fd, offset)
+    }
+    // Libraries that watch mappings (UCX) put a jump into the `mmap` and `munmap` that they find.
+    // These may be the functions here, and such a library goes on to the kernel this way. In C it
+    // is variadic: the kernel does not look at arguments that a caller does not pass.
+    syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
+        match number {
+            libc::SYS_mmap => {
+                let (at, length, flags, fd) = (a as *mut c_void, b as size_t, d as c_int, e as c_int);
+                if owned(fd) {
+                    if let Some(running) = Running::current() {
+                        return uar::map(running, at, length, c as c_int, flags, fd, f) as c_long;
+                    }
+                }
+                if let Some(mapped) = observe::map(at, length, c as c_int, flags, fd, f) {
+                    return mapped as c_long;
+                }
+                return pins::map(Door::Kernel, at, length, c as c_int, flags, fd, f) as c_long;
+            }
+            libc::SYS_munmap => {
+                return pins::unmap(Door::Kernel, a as *mut c_void, b as size_t).into();
+            }
+            libc::SYS_mremap => {
+                let (at, to) = (a as *mut c_void, e as *mut c_void);
+                let (old, new, flags) = (b as size_t, c as size_t, d as c_int);
+                return pins::remap(Door::Kernel, at, old, new, flags, to) as c_long;
+            }
+            libc::SYS_madvise => {
+                return pins::advise(Door::Kernel, a as *mut c_void, b as size_t, c as c_int).into();
+            }
+            libc::SYS_close => {
+                observe::closing(a as c_int);
+                return descriptors::close(a as c_int).into();
+            }
+            libc::SYS_close_range => {
+                let (first, last) = (a as c_uint, b as c_uint);
+                let kernel = |first: c_uint, last: c_uint| {
+                    real::syscall(number, first.into(), last.into(), c, 0, 0, 0) as c_int
+                };
+                return descriptors::close_range(first, last, kernel).into();
+            }
+            libc::SYS_dup3 => {
+                let kernel = || real::syscall(number, a, b, c, d, e, f) as c_int;
+                return descriptors::duplicate(a as c_int, b as c_int, kernel).into();
+            }
+            libc::SYS_pidfd_getfd => {
+                let copy = real::syscall(number, a, b, c, d, e, f);
+                if copy >= 0 {
+                    visitor::copied(a as c_int, b as c_int, copy as c_int);
+                }
+                return copy;
+            }
+            _ => {}
+        }
+        real::syscall(number, a, b, c, d, e, f)
+    }
+    munmap(address: *mut c_void, length: size_t) -> c_int {
+        pins::unmap(Door::Library, address, length)
+    }
+    mremap(address: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void {
+        pins::remap(Door::Library, address, old, new, flags, to)
+    }
+    madvise(address: *mut c_void, length: size_t, advice: c_int) -> c_int {
+        pins::advise(Door::Library, address, length, advice)
+    }
+    close(fd: c_int) -> c_int {
+        observe::closing(fd);
+        descriptors::close(fd)
+    }
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        descriptors::close_range(first, last, |first, last| real::close_range(first, last, flags))
+    }
+    closefrom(first: c_int) -> () {
+        let Ok(first) = c_uint::try_from(first) else { return real::closefrom(first) };
+        descriptors::close_range(first, c_uint::MAX, |first, last| {
+            if last == c_uint::MAX {
+                real::closefrom(first as c_int);
+                return 0;
+            }
+            (first..=last).for_each(|fd| {
+                real::close(fd as c_int);
+            });
+            0
+        });
+    }
+    fclose(stream: *mut FILE) -> c_int {
+        let fd = if stream.is_null() { -1 } else { libc::fileno(stream) };
+        let before = errno();
+        if owned(fd) {
+            descriptors::closing(fd);
+        } else {
+            descriptors::foreign(fd);
+        }
+        set_errno(before);
+        real::fclose(stream)
+    }
+    read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
+        if owned(fd) {
+            match descriptor(fd) {
+                Some(Descriptor::Subscribed(file)) => return file.read(fd, to, length),
+                Some(Descriptor::Answers(file)) => return file.read(fd, to, length),
+                // Its file has no `read`.
+                Some(Descriptor::Connections(_)) => {
+                    set_errno(libc::EINVAL);
+                    return -1;
+                }
+                _ => {}
+            }
+        } else if descriptors::is_inherited_channel(fd) {
+            set_errno(libc::EINVAL);
+            return -1;
+        }
+        real::read(fd, to, length)
+    }
+    write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
+        if owned(fd) {
+            if let Some(Descriptor::Connections(file)) = descriptor(fd) {
+                return cm::write(&file, from as u64, length).map_or_else(
+                    |error| {
+                        set_errno(error.0);
+                        -1
+                    },
+                    |written| written as ssize_t,
+                );
+            }
+        } else if descriptors::is_inherited_channel(fd) {
+            // What Linux says to a process with other credentials than the one that opened it.
+            set_errno(libc::EACCES);
+            return -1;
+        }
+        real::write(fd, from, length)
+    }
+    // Libraries check that the event channel they have opened is a character device.
+    fstat(fd: c_int, to: *mut libc::stat) -> c_int {
+        described(fd, to)
+    }
+    fstat64(fd: c_int, to: *mut libc::stat) -> c_int {
+        described(fd, to)
+    }
+    __fxstat(_version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
+        described(fd, to)
+    }
+    __fxstat64(_version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
+        described(fd, to)
+    }
+    send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t {
+        if owned(fd) {
+            if let Some(Descriptor::Resources(socket)) = descriptor(fd) {
+                return socket.send(from as u64, length);
+            }
+        }
+        real::send(fd, from, length, flags)
+    }
+    dup(fd: c_int) -> c_int {
+        let copy = real::dup(fd);
+        if copy >= 0 && owned(fd) {
+            descriptors::copied(fd, copy);
+        }
+        copy
+    }
+    dup2(fd: c_int, to: c_int) -> c_int {
+        descriptors::duplicate(fd, to, || real::dup2(fd, to))
+    }
+    dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+        descriptors::duplicate(fd, to, || real::dup3(fd, to, flags))
+    }
+    fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        let result = real::fcntl(fd, command, argument);
+        if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && owned(fd) {
+            descriptors::copied(fd, result);
+        }
+        result
+    }
+    fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+        let result = real::fcntl64(fd, command, argument);
+        if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && owned(fd) {
+            descriptors::copied(fd, result);
+        }
+        result
+    }
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        if domain == libc::AF_NETLINK
+            && protocol == NETLINK_RDMA
+            && matches!(discovery(), Discovery::On(_))
+        {
+            /// All but the flags.
+            const KIND: c_int = 0xf;
+            if kind & KIND == libc::SOCK_DGRAM {
+                return descriptors::resources(kind);
+            }
+            set_errno(libc::EPROTONOSUPPORT);
+            return -1;
+        }
+        real::socket(domain, kind, protocol)
+    }
+}

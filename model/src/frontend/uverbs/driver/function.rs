@@ -1,0 +1,407 @@
+//! One device as the kernel's driver holds it after probing: capabilities, event queues, register
+//! page, and the recipients of its events.
+
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use mlx5_sys::ifc::{
+    alloc_pd_in, alloc_pd_out, alloc_q_counter_in, alloc_q_counter_out, alloc_uar_in,
+    alloc_uar_out, create_eq_in, create_eq_out, eqc, opcode,
+};
+
+use super::super::objects::devx::event::{Offered, Subscriptions};
+use super::super::objects::dm::Window;
+use super::super::objects::flow::Flows;
+use super::super::objects::xrcd::Domains;
+use super::super::process::errno::{Errno, Result};
+use super::super::process::lock;
+use super::super::tree::identity::Device;
+use super::boot::boot;
+use super::clock::Clock;
+use super::command::{Caps, Command};
+use super::event::{EventQueue, Source};
+use crate::card::Card;
+use crate::engine::Engine;
+use crate::object::Memic;
+
+/// The uid of an object that queues of all user contexts may name (Linux,
+/// `MLX5_SHARED_RESOURCE_UID`).
+const FOR_ALL: u64 = 0xffff;
+
+/// Entries in each event queue.
+const EQES: usize = 1 << 12;
+/// Bytes of an EQE.
+const EQE: usize = 64;
+/// Bytes of a page of an event queue's buffer.
+const PAGE: usize = 4096;
+
+/// Event types an asynchronous event queue listens for (`device.h`, `MLX5_EVENT_TYPE_*`).
+const ASYNC_EVENTS: [u8; 15] = [
+    event::PATH_MIGRATED,
+    event::COMMUNICATION_ESTABLISHED,
+    event::SEND_QUEUE_DRAINED,
+    event::CQ_ERROR,
+    event::QP_CATASTROPHIC,
+    event::PATH_MIGRATION_FAILED,
+    event::PORT_CHANGE,
+    event::QP_INVALID_REQUEST,
+    event::QP_ACCESS_ERROR,
+    event::SRQ_CATASTROPHIC,
+    event::SRQ_LAST_WQE,
+    event::SRQ_LIMIT,
+    event::TARGET_DRAINED,
+    event::TARGET_KEY_VIOLATION,
+    event::GENERAL,
+];
+
+/// Event types (`device.h`, `MLX5_EVENT_TYPE_*`).
+pub(in super::super) mod event {
+    pub const COMPLETION: u8 = 0x00;
+    pub const PATH_MIGRATED: u8 = 0x01;
+    pub const COMMUNICATION_ESTABLISHED: u8 = 0x02;
+    pub const SEND_QUEUE_DRAINED: u8 = 0x03;
+    pub const CQ_ERROR: u8 = 0x04;
+    pub const QP_CATASTROPHIC: u8 = 0x05;
+    pub const PATH_MIGRATION_FAILED: u8 = 0x07;
+    pub const PORT_CHANGE: u8 = 0x09;
+    pub const QP_INVALID_REQUEST: u8 = 0x10;
+    pub const QP_ACCESS_ERROR: u8 = 0x11;
+    pub const SRQ_CATASTROPHIC: u8 = 0x12;
+    pub const SRQ_LAST_WQE: u8 = 0x13;
+    pub const SRQ_LIMIT: u8 = 0x14;
+    pub const TARGET_DRAINED: u8 = 0x1c;
+    pub const TARGET_KEY_VIOLATION: u8 = 0x1d;
+    pub const GENERAL: u8 = 0x22;
+    /// `enum ib_event_type`: the device itself has failed. No EQE says so.
+    pub const DEVICE_FATAL: u32 = 8;
+}
+
+/// One device.
+pub(in super::super) struct Function {
+    /// Index of the device in its engine.
+    pub index: usize,
+    /// Identity.
+    pub device: &'static Device,
+    /// Current capabilities.
+    pub caps: Caps,
+    /// Events that programs may subscribe to.
+    pub events: Offered,
+    /// Numbers of the completion event queues, by vector.
+    pub eqns: Vec<u32>,
+    /// The driver's own protection domain, for queue pairs without another one.
+    pub pdn: u32,
+    /// The port's set of counters, which verbs queue pairs name.
+    pub counters: u32,
+    engine: Arc<Engine>,
+    interrupts: Arc<Vec<Interrupts>>,
+    /// The device's clock, as programs see it.
+    pub clock: Arc<Clock>,
+    domains: Mutex<Domains>,
+    window: Window,
+    flows: Mutex<Flows>,
+}
+
+impl Function {
+    /// Starts a device as the kernel's driver does: the HCA, capabilities, a register page of its own, one
+    /// asynchronous event queue, and one completion event queue for each processor.
+    pub fn probe(
+        engine: &Arc<Engine>,
+        index: usize,
+        device: &'static Device,
+        interrupts: Arc<Vec<Interrupts>>,
+    ) -> Result<Self> {
+        let run = |command: Command| engine.enter(index, |card| command.run(card));
+        engine.enter(index, boot)?;
+        let window = Window::new()?;
+        engine.enter(index, |card| card.set_memic(Memic::at(window.address)));
+        let caps = engine.enter(index, Caps::query)?;
+        let events = engine.enter(index, |card| Offered::by(&caps, card))?;
+        let reply = run(Command::new(opcode::ALLOC_UAR, alloc_uar_in::SIZE, alloc_uar_out::SIZE))?;
+        let uar = alloc_uar_out::UAR.get(&reply) as u32;
+        let reply = run(Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE, alloc_pd_out::SIZE))?;
+        let pdn = alloc_pd_out::PD.get(&reply) as u32;
+        let (size, reply) = (alloc_q_counter_in::SIZE, alloc_q_counter_out::SIZE);
+        let mut command = Command::new(opcode::ALLOC_Q_COUNTER, size, reply);
+        command.set(alloc_q_counter_in::UID, FOR_ALL);
+        let reply = run(command)?;
+        let counters = alloc_q_counter_out::COUNTER_SET_ID.get(&reply) as u32;
+        let vectors = crate::private::system::processors().min(64);
+        let mut eqns = Vec::new();
+        for vector in 0..=vectors {
+            let buffer = Ring::new();
+            let mut command =
+                Command::new(opcode::CREATE_EQ, create_eq_in::SIZE, create_eq_out::SIZE);
+            command.set(eqc::LOG_EQ_SIZE.within(create_eq_in::EQ_CONTEXT_ENTRY), EQES.ilog2());
+            command.set(eqc::UAR_PAGE.within(create_eq_in::EQ_CONTEXT_ENTRY), uar);
+            command.set(eqc::INTR.within(create_eq_in::EQ_CONTEXT_ENTRY), vector as u32);
+            if vector == 0 {
+                let mask = ASYNC_EVENTS.iter().fold(0u64, |mask, event| mask | 1 << event);
+                command.set(create_eq_in::EVENT_BITMASK, mask);
+            }
+            command
+                .pages((0..EQES * EQE / PAGE).map(|page| buffer.address() + (page * PAGE) as u64));
+            let reply = run(command)?;
+            let eqn = create_eq_out::EQ_NUMBER.get(&reply) as u32;
+            let mut queues = lock(&interrupts[index].queues);
+            queues.push(EventRing { ring: buffer, eqn, uar, consumer: 0 });
+            if vector > 0 {
+                eqns.push(eqn);
+            }
+        }
+        // Arms every queue for its first event.
+        engine.enter(index, |card| {
+            for queue in lock(&interrupts[index].queues).iter() {
+                queue.update(card);
+            }
+        });
+        let (engine, domains) = (engine.clone(), Mutex::default());
+        Ok(Self {
+            index,
+            device,
+            caps,
+            events,
+            eqns,
+            pdn,
+            counters,
+            engine,
+            interrupts,
+            domains,
+            window,
+            flows: Mutex::default(),
+            clock: Arc::default(),
+        })
+    }
+
+    /// Enters the device.
+    pub fn enter<R>(&self, work: impl FnOnce(&mut Card) -> R) -> R {
+        self.engine.enter(self.index, |card| {
+            let result = work(card);
+            self.clock.keep(card);
+            result
+        })
+    }
+
+    /// Returns the engine that runs the device.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Executes a command and returns its reply.
+    pub fn run(&self, command: Command) -> Result<Vec<u8>> {
+        self.enter(|card| command.run(card))
+    }
+
+    /// Returns its device memory.
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// Returns the XRC domains behind files.
+    pub fn domains(&self) -> &Mutex<Domains> {
+        &self.domains
+    }
+
+    /// Returns the flows of Ethernet queue pairs.
+    pub fn flows(&self) -> &Mutex<Flows> {
+        &self.flows
+    }
+
+    /// Returns the recipients of this device's events.
+    pub fn listeners(&self) -> &Mutex<Listeners> {
+        &self.interrupts[self.index].listeners
+    }
+}
+
+/// The recipients of a device's events.
+#[derive(Default)]
+pub(in super::super) struct Listeners {
+    /// CQs by number, with the destinations of completion events and asynchronous events.
+    pub cqs: HashMap<u32, CqListener>,
+    /// Queue pairs by number.
+    pub qps: HashMap<u32, (Arc<EventQueue>, Source)>,
+    /// Shared receive queues by number.
+    pub srqs: HashMap<u32, (Arc<EventQueue>, Source)>,
+    /// Files that receive port events.
+    pub ports: Vec<Arc<EventQueue>>,
+    /// DevX event subscriptions.
+    pub subscriptions: Subscriptions,
+}
+
+/// The destinations of a CQ's events.
+pub(in super::super) struct CqListener {
+    /// The completion channel, if it has one.
+    pub channel: Option<(Arc<EventQueue>, Source)>,
+    /// The asynchronous event file.
+    pub events: Option<(Arc<EventQueue>, Source)>,
+}
+
+/// The handlers of a device's interrupts.
+#[derive(Default)]
+pub(in super::super) struct Interrupts {
+    queues: Mutex<Vec<EventRing>>,
+    listeners: Mutex<Listeners>,
+}
+
+impl Interrupts {
+    /// Serves an interrupt: takes every EQE of the vector's queue, passes its event on, and arms
+    /// the queue again.
+    pub fn serve(&self, card: &mut Card, vector: u32) {
+        let mut queues = lock(&self.queues);
+        let Some(queue) = queues.get_mut(vector as usize) else { return };
+        let listeners = lock(&self.listeners);
+        while let Some(eqe) = queue.next() {
+            listeners.tell(&eqe);
+            listeners.subscriptions.tell(&eqe);
+        }
+        if card.is_stopped() {
+            listeners.tell_fatal();
+        }
+        queue.update(card);
+    }
+}
+
+impl Listeners {
+    /// Reports `IBV_EVENT_DEVICE_FATAL` to all files.
+    fn tell_fatal(&self) {
+        for queue in &self.ports {
+            queue.post_async(Source { user_handle: 1, id: 0 }, event::DEVICE_FATAL);
+        }
+    }
+
+    fn tell(&self, eqe: &[u8; EQE]) {
+        let word = |at: usize| u32::from_be_bytes([eqe[at], eqe[at + 1], eqe[at + 2], eqe[at + 3]]);
+        // Reports an event (`enum ib_event_type`) of a queue pair.
+        let of_qp = |event: u32| {
+            if let Some((queue, source)) = self.qps.get(&(word(0x38) & 0xff_ffff)) {
+                queue.post_async(*source, event);
+            }
+        };
+        let of_srq = |event: u32| {
+            if let Some((queue, source)) = self.srqs.get(&(word(0x38) & 0xff_ffff)) {
+                queue.post_async(*source, event);
+            }
+        };
+        match eqe[1] {
+            event::COMPLETION => {
+                if let Some(cq) = self.cqs.get(&(word(0x38) & 0xff_ffff)) {
+                    if let Some((channel, source)) = &cq.channel {
+                        channel.post_completion(*source);
+                    }
+                }
+            }
+            event::CQ_ERROR => {
+                if let Some(cq) = self.cqs.get(&(word(0x20) & 0xff_ffff)) {
+                    if let Some((events, source)) = &cq.events {
+                        events.post_async(*source, 0);
+                    }
+                }
+            }
+            event::QP_CATASTROPHIC => of_qp(1),
+            event::QP_INVALID_REQUEST => of_qp(2),
+            event::QP_ACCESS_ERROR => of_qp(3),
+            event::COMMUNICATION_ESTABLISHED => of_qp(4),
+            event::SEND_QUEUE_DRAINED => of_qp(5),
+            event::PATH_MIGRATED => of_qp(6),
+            event::PATH_MIGRATION_FAILED => of_qp(7),
+            event::SRQ_CATASTROPHIC => of_srq(14),
+            event::SRQ_LIMIT => of_srq(15),
+            event::SRQ_LAST_WQE => of_qp(16),
+            event::PORT_CHANGE => {
+                // Subtype 1 is down, 4 active; the port is in the upper half of its byte.
+                let event = match eqe[3] {
+                    1 => 10,
+                    4 => 9,
+                    _ => return,
+                };
+                for queue in &self.ports {
+                    queue.post_async(
+                        Source { user_handle: u64::from(eqe[0x28] >> 4), id: 0 },
+                        event,
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An event queue of the device, in memory of this process.
+struct EventRing {
+    ring: Ring,
+    eqn: u32,
+    uar: u32,
+    consumer: u32,
+}
+
+impl EventRing {
+    /// Returns the next EQE, if the device has written it: its owner bit is the parity of the lap.
+    fn next(&mut self) -> Option<[u8; EQE]> {
+        let at = (self.consumer as usize & (EQES - 1)) * EQE;
+        let turn = (self.consumer >> EQES.ilog2() & 1) as u8;
+        let owner = self.ring.load(at + EQE - 1) & 1;
+        if owner != turn {
+            return None;
+        }
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        let mut eqe = [0; EQE];
+        for (offset, byte) in eqe.iter_mut().enumerate() {
+            *byte = self.ring.load(at + offset);
+        }
+        self.consumer = self.consumer.wrapping_add(1);
+        Some(eqe)
+    }
+
+    /// Writes the consumer index to the device, and arms the queue for its next event.
+    fn update(&self, card: &mut Card) {
+        let word = self.eqn << 24 | self.consumer & 0xff_ffff;
+        card.store(self.uar, 0x40, &word.to_be_bytes());
+    }
+}
+
+/// Page-aligned memory that the device writes and this process reads. It is never freed, because a
+/// device may write to it until the process ends.
+struct Ring(NonNull<u8>);
+
+// SAFETY: this process accesses the memory only through the ring, and only by volatile loads. The
+// memory is not bound to a thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    fn new() -> Self {
+        let layout = match Layout::from_size_align(EQES * EQE, PAGE) {
+            Ok(layout) => layout,
+            Err(_) => unreachable!("the size is a constant multiple of the page"),
+        };
+        // SAFETY: the layout has EQES * EQE bytes, which is not zero.
+        let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        for entry in 0..EQES {
+            // The other owner's parity: nothing has been written yet.
+            // SAFETY: inside the allocation, which no card knows yet.
+            unsafe { memory.as_ptr().add(entry * EQE + EQE - 1).write(1) };
+        }
+        Self(memory)
+    }
+
+    fn address(&self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+
+    fn load(&self, at: usize) -> u8 {
+        assert!(at < EQES * EQE);
+        // SAFETY: the address is inside the allocation, by the check above. The device may write at
+        // any time, so the load is volatile and no reference covers the memory.
+        unsafe { self.0.as_ptr().add(at).read_volatile() }
+    }
+}
+
+/// Event queues by completion vector, for `CREATE_CQ`.
+impl Function {
+    /// Returns the number of the event queue behind a completion vector.
+    pub fn eqn(&self, vector: u32) -> Result<u32> {
+        self.eqns.get(vector as usize).copied().ok_or(Errno::EINVAL)
+    }
+}

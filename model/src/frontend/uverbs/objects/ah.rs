@@ -1,0 +1,50 @@
+//! Address handles. The device has no such object: each WQE carries the address.
+
+use super::super::process::errno::{Errno, Result};
+use super::super::process::user;
+use super::super::request::abi::{CreateAh, CreateAhDriverReply};
+use super::super::request::ioctl::Attributes;
+use super::super::request::legacy::Request;
+use super::file::{CommandFile, Object};
+use super::path;
+use super::pd::Pd;
+use crate::card::Link;
+use crate::engine::neighbour;
+
+/// An address handle.
+pub(in super::super) struct Ah {
+    /// Handle of its protection domain.
+    pub pd: u32,
+}
+
+/// `CREATE_AH`.
+pub(in super::super) fn create(file: &CommandFile, request: &Request) -> Result<()> {
+    let asked: CreateAh = user::whole(&request.core)?;
+    let mut state = file.state();
+    state.get::<Pd>(asked.pd_handle)?;
+    let destination = asked.attributes.destination();
+    path::check(file, &destination)?;
+    let mut reply = CreateAhDriverReply {
+        response_length: request.driver_room().min(size_of::<CreateAhDriverReply>()) as u32,
+        ..Default::default()
+    };
+    if file.function().device.link == Link::Roce {
+        if destination.is_global == 0 {
+            return Err(Errno::EINVAL);
+        }
+        reply.dmac = neighbour(&destination.dgid);
+    }
+    let handle = state.enter(Object::Ah(Ah { pd: asked.pd_handle }));
+    request.reply(&handle.to_ne_bytes())?;
+    request.reply_driver(&user::bytes(&reply))
+}
+
+/// `AH_DESTROY`.
+pub(in super::super) fn destroy(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    file.state().remove(attributes.handle(0)?, |_: &Ah| Ok(()))
+}
+
+/// `DESTROY_AH`, legacy.
+pub(in super::super) fn destroy_legacy(file: &CommandFile, request: &Request) -> Result<()> {
+    file.state().remove(request.word(0)?, |_: &Ah| Ok(()))
+}

@@ -1,0 +1,99 @@
+//! Flows in the device's own format. A matcher says which header fields count. Its flows hold the
+//! fields' values and lead to an Ethernet queue pair or to a TIR that a program created by command.
+
+use mlx5_sys::ifc::opcode;
+
+use super::super::process::errno::{Errno, Result};
+use super::super::request::ioctl::Attributes;
+use super::super::tree::privilege;
+use super::devx::object::Devx;
+use super::file::{CommandFile, Object};
+use super::flow::{self, Flow, MATCH, Match};
+use super::qp::Qp;
+
+/// Which fields flows of it look at.
+pub(in super::super) struct Matcher {
+    criteria: Box<[u8; MATCH]>,
+    priority: u32,
+}
+
+/// Bytes as the card's match parameters; what they do not reach is zero.
+fn parameters(bytes: &[u8]) -> Result<[u8; MATCH]> {
+    let mut whole = [0; MATCH];
+    whole.get_mut(..bytes.len()).ok_or(Errno::EINVAL)?.copy_from_slice(bytes);
+    Ok(whole)
+}
+
+/// `FLOW_MATCHER_CREATE`.
+pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    /// Bit of the outer headers in the criteria that count.
+    const OUTER: u64 = 1;
+    let criteria = Box::new(parameters(&attributes.input(0x1001)?)?);
+    let priority = attributes.number(0x1002)? as u32;
+    // Refuses headers inside of tunnels and the like, other directions, and tables other than that
+    // of received packets.
+    if attributes.number(0x1003)? & !OUTER != 0
+        || attributes.number(0x1004)? != 0
+        || attributes.number(0x1005)? != 0
+    {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if priority >= flow::PRIORITIES {
+        return Err(Errno::EINVAL);
+    }
+    let mut state = file.state();
+    state.context()?;
+    let handle = state.enter(Object::Matcher(Matcher { criteria, priority }));
+    attributes.put_handle(0x1000, u64::from(handle))
+}
+
+/// `FLOW_MATCHER_DESTROY`.
+pub(in super::super) fn destroy_handle(
+    file: &CommandFile,
+    attributes: &mut Attributes,
+) -> Result<()> {
+    let handle = attributes.handle(0x1000)?;
+    let mut state = file.state();
+    state.context()?;
+    state.remove(handle, |_: &Matcher| Ok(()))
+}
+
+/// `CREATE_FLOW` of a matcher.
+pub(in super::super) fn create_flow(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    /// `MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP`
+    const DROP: u64 = 1 << 1;
+    privilege::check_raw()?;
+    let value = parameters(&attributes.input(0x1001)?)?;
+    let tag = attributes.has(0x1006).then(|| attributes.number(0x1006)).transpose()?;
+    let (tag, flags) = (tag.map(|tag| tag as u32), attributes.number(0x1009)?);
+    let drops = match flags {
+        0 => false,
+        DROP => true,
+        _ => return Err(Errno::EOPNOTSUPP),
+    };
+    if tag.is_some_and(|tag| tag & !0xff_ffff != 0) {
+        return Err(Errno::EINVAL);
+    }
+    let mut state = file.state();
+    state.context()?;
+    let matcher = attributes.handle(0x1004)?;
+    let Matcher { criteria, priority } = state.get::<Matcher>(matcher)?;
+    let (priority, matched) = (*priority, Match::masked(**criteria, value));
+    let to_qp = attributes.optional_handle(0x1002)?;
+    let to_object = attributes.optional_handle(0x1003)?;
+    let (target, tir) = match (to_qp, to_object, drops) {
+        (Some(qp), None, false) => {
+            let tir = state.get::<Qp>(qp)?.raw.as_ref().and_then(|raw| raw.tir);
+            (Some(qp), tir.ok_or(Errno::EINVAL)?)
+        }
+        (None, Some(object), false) => match state.get::<Devx>(object)?.created() {
+            (opcode::CREATE_TIR, tir) => (Some(object), tir),
+            _ => return Err(Errno::EINVAL),
+        },
+        (None, None, true) => (None, 0),
+        _ => return Err(Errno::EINVAL),
+    };
+    let id = flow::lead(file, priority, matched, (tag, drops), tir)?;
+    let handle = state.enter(Object::Flow(Flow { id, target, matcher: Some(matcher) }));
+    attributes.put_handle(0x1000, u64::from(handle))
+}

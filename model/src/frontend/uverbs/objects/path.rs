@@ -1,0 +1,115 @@
+//! Peers' addresses: converted from the form in queue pairs and address handles to the device's
+//! form.
+
+use mlx5_sys::ifc::{Field, ads};
+
+use super::super::process::errno::{Errno, Result};
+use super::super::request::abi::QpDestination;
+use super::file::CommandFile;
+use crate::card::Link;
+use crate::engine::neighbour;
+
+/// Refuses an address that cannot be one: no such port, a GID index outside the table (EINVAL) or
+/// of an empty entry (ENODATA).
+pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<()> {
+    let device = file.function().device;
+    if path.port_num != 1 {
+        return Err(Errno::EINVAL);
+    }
+    if path.is_global != 0 {
+        let index = usize::from(path.sgid_index);
+        if index >= device.gid_table_size() {
+            return Err(Errno::EINVAL);
+        }
+        if index >= device.gids.len() {
+            return Err(Errno::ENODATA);
+        }
+    } else if device.link == Link::Roce {
+        return Err(Errno::EINVAL);
+    }
+    // Rates are codes of four bits; 0 is whatever the port has.
+    if path.static_rate > 20 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Fills an address path of a queue pair's context, which lies at `at` in `bytes`.
+pub(super) fn encode(bytes: &mut [u8], at: Field, link: Link, path: &QpDestination) {
+    let mut set = |field: Field, value: u64| field.within(at).set(bytes, value);
+    set(ads::VHCA_PORT_NUM, u64::from(path.port_num));
+    // The card counts rates from the port's own on.
+    set(
+        ads::STAT_RATE,
+        if path.static_rate == 0 { 0 } else { u64::from(path.static_rate + 5) & 15 },
+    );
+    if path.is_global != 0 {
+        set(ads::SRC_ADDR_INDEX, u64::from(path.sgid_index));
+        set(ads::HOP_LIMIT, u64::from(path.hop_limit));
+        set(ads::TCLASS, u64::from(path.traffic_class));
+        set(ads::FLOW_LABEL, u64::from(path.flow_label & 0xf_ffff));
+    }
+    match link {
+        Link::InfiniBand => {
+            set(ads::GRH, u64::from(path.is_global != 0));
+            set(ads::RLID, u64::from(path.dlid));
+            set(ads::MLID, u64::from(path.src_path_bits & 0x7f));
+            set(ads::SL, u64::from(path.sl & 15));
+        }
+        Link::Roce => {
+            let mac = neighbour(&path.dgid);
+            set(ads::RMAC_47_32, u64::from(u16::from_be_bytes([mac[0], mac[1]])));
+            set(ads::RMAC_31_0, u64::from(u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])));
+            set(ads::ETH_PRIO, u64::from(path.sl & 7));
+            set(ads::DSCP, u64::from(path.traffic_class >> 2));
+            set(ads::UDP_SPORT, source_port(path.flow_label).map_or(0, u64::from));
+        }
+    }
+    if path.is_global != 0 {
+        let from = ads::RGID_RIP.within(at).bit_offset() / 8;
+        bytes[from..from + 16].copy_from_slice(&path.dgid);
+    }
+}
+
+/// Reads an address path back.
+pub(super) fn decode(bytes: &[u8], at: Field, link: Link) -> QpDestination {
+    let get = |field: Field| field.within(at).get(bytes);
+    let mut path = QpDestination {
+        port_num: get(ads::VHCA_PORT_NUM) as u8,
+        sgid_index: get(ads::SRC_ADDR_INDEX) as u8,
+        hop_limit: get(ads::HOP_LIMIT) as u8,
+        traffic_class: get(ads::TCLASS) as u8,
+        flow_label: get(ads::FLOW_LABEL) as u32,
+        static_rate: match get(ads::STAT_RATE) as u8 {
+            0 => 0,
+            rate => rate.wrapping_sub(5) & 15,
+        },
+        ..Default::default()
+    };
+    match link {
+        Link::InfiniBand => {
+            path.is_global = get(ads::GRH) as u8;
+            path.dlid = get(ads::RLID) as u16;
+            path.src_path_bits = get(ads::MLID) as u8;
+            path.sl = get(ads::SL) as u8;
+        }
+        Link::Roce => {
+            path.is_global = 1;
+            path.sl = get(ads::ETH_PRIO) as u8;
+        }
+    }
+    if path.is_global != 0 {
+        let from = ads::RGID_RIP.within(at).bit_offset() / 8;
+        path.dgid.copy_from_slice(&bytes[from..from + 16]);
+    }
+    path
+}
+
+/// Returns the UDP source port that the kernel derives from a flow label: 14 bits of it above
+/// 0xc000. Without a label, the device derives the port from the numbers of both queue pairs, as
+/// Linux's driver does.
+fn source_port(flow_label: u32) -> Option<u16> {
+    let label = flow_label & 0xf_ffff;
+    let folded = (label & 0x3fff) ^ (label & 0xf_c000) >> 14;
+    (label != 0).then_some(0xc000 | folded as u16)
+}

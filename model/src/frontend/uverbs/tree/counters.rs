@@ -1,0 +1,197 @@
+//! Counters of a port in sysfs: the folders `counters` and `hw_counters`.
+//!
+//! The files of the tree say that a counter is not available. Where a program opens one by its whole
+//! path, it finds the count of that moment instead, in a file of its own: the tree is shared by
+//! processes, and each counts its own slice of the port. The counts are what the kernel's driver
+//! shows: `counters` from QUERY_VPORT_COUNTER (`mad.c`), `hw_counters` from the counter set of the
+//! port, which verbs queue pairs name from INIT on (`counters.c`).
+
+use std::ffi::CString;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+
+use mlx5_sys::ifc::{
+    Field, opcode, query_q_counter_in, query_q_counter_out, query_vport_counter_in,
+    query_vport_counter_out as vport, traffic_counter,
+};
+
+use super::super::driver::command::Command;
+use super::super::driver::function::Function;
+use super::super::driver::running::Running;
+use super::super::process::descriptors;
+use super::discovery::Offer;
+use crate::private::{OwnFd, Private, check, system};
+
+/// The text of a counter that is not available, in the kernel's words.
+pub(super) const ABSENT: &str = "N/A (no PMA)";
+
+/// The source of a counter of `counters`.
+#[derive(Clone, Copy)]
+pub(super) enum Source {
+    /// Packets of these kinds of traffic.
+    Packets(&'static [Field]),
+    /// Their bytes, in words of four.
+    Words(&'static [Field]),
+    /// Nothing that the model has.
+    Never,
+}
+
+const SENT: &[Field] = &[vport::TRANSMITTED_IB_UNICAST, vport::TRANSMITTED_IB_MULTICAST];
+const RECEIVED: &[Field] = &[vport::RECEIVED_IB_UNICAST, vport::RECEIVED_IB_MULTICAST];
+
+/// The files of `counters`.
+pub(super) const PORT: &[(&str, Source)] = &[
+    ("port_xmit_data", Source::Words(SENT)),
+    ("port_rcv_data", Source::Words(RECEIVED)),
+    ("port_xmit_packets", Source::Packets(SENT)),
+    ("port_rcv_packets", Source::Packets(RECEIVED)),
+    ("unicast_xmit_packets", Source::Packets(&[vport::TRANSMITTED_IB_UNICAST])),
+    ("unicast_rcv_packets", Source::Packets(&[vport::RECEIVED_IB_UNICAST])),
+    ("multicast_xmit_packets", Source::Packets(&[vport::TRANSMITTED_IB_MULTICAST])),
+    ("multicast_rcv_packets", Source::Packets(&[vport::RECEIVED_IB_MULTICAST])),
+    ("port_rcv_errors", Source::Packets(&[vport::RECEIVED_ERRORS])),
+    ("symbol_error", Source::Never),
+    ("link_error_recovery", Source::Never),
+    ("link_downed", Source::Never),
+    ("port_rcv_remote_physical_errors", Source::Never),
+    ("port_rcv_switch_relay_errors", Source::Never),
+    ("port_xmit_discards", Source::Never),
+    ("port_xmit_constraint_errors", Source::Never),
+    ("port_rcv_constraint_errors", Source::Never),
+    ("local_link_integrity_errors", Source::Never),
+    ("excessive_buffer_overrun_errors", Source::Never),
+    ("VL15_dropped", Source::Never),
+    ("port_xmit_wait", Source::Never),
+];
+
+/// The files of `hw_counters`, but for those of congestion control, which the model has not.
+pub(super) const TRANSPORT: &[(&str, Field)] = &[
+    ("rx_write_requests", query_q_counter_out::RX_WRITE_REQUESTS),
+    ("rx_read_requests", query_q_counter_out::RX_READ_REQUESTS),
+    ("rx_atomic_requests", query_q_counter_out::RX_ATOMIC_REQUESTS),
+    ("rx_dct_connect", query_q_counter_out::RX_DCT_CONNECT),
+    ("out_of_buffer", query_q_counter_out::OUT_OF_BUFFER),
+    ("out_of_sequence", query_q_counter_out::OUT_OF_SEQUENCE),
+    ("duplicate_request", query_q_counter_out::DUPLICATE_REQUEST),
+    ("rnr_nak_retry_err", query_q_counter_out::RNR_NAK_RETRY_ERR),
+    ("packet_seq_err", query_q_counter_out::PACKET_SEQ_ERR),
+    ("implied_nak_seq_err", query_q_counter_out::IMPLIED_NAK_SEQ_ERR),
+    ("local_ack_timeout_err", query_q_counter_out::LOCAL_ACK_TIMEOUT_ERR),
+    ("resp_local_length_error", query_q_counter_out::RESP_LOCAL_LENGTH_ERROR),
+    ("resp_cqe_error", query_q_counter_out::RESP_CQE_ERROR),
+    ("req_cqe_error", query_q_counter_out::REQ_CQE_ERROR),
+    ("req_remote_invalid_request", query_q_counter_out::REQ_REMOTE_INVALID_REQUEST),
+    ("req_remote_access_errors", query_q_counter_out::REQ_REMOTE_ACCESS_ERRORS),
+    ("resp_remote_access_errors", query_q_counter_out::RESP_REMOTE_ACCESS_ERRORS),
+    ("resp_cqe_flush_error", query_q_counter_out::RESP_CQE_FLUSH_ERROR),
+    ("req_cqe_flush_error", query_q_counter_out::REQ_CQE_FLUSH_ERROR),
+    ("req_transport_retries_exceeded", query_q_counter_out::REQ_TRANSPORT_RETRIES_EXCEEDED),
+    ("req_rnr_retries_exceeded", query_q_counter_out::REQ_RNR_RETRIES_EXCEEDED),
+    ("roce_adp_retrans", query_q_counter_out::ROCE_ADP_RETRANS),
+    ("roce_adp_retrans_to", query_q_counter_out::ROCE_ADP_RETRANS_TO),
+    ("roce_slow_restart", query_q_counter_out::ROCE_SLOW_RESTART),
+    ("roce_slow_restart_cnps", query_q_counter_out::ROCE_SLOW_RESTART_CNPS),
+    ("roce_slow_restart_trans", query_q_counter_out::ROCE_SLOW_RESTART_TRANS),
+];
+
+/// One counter.
+#[derive(Clone, Copy)]
+enum Counter {
+    Port(Source),
+    Transport(Field),
+}
+
+impl Counter {
+    /// The device, by its name, and the counter that a path leads to.
+    fn at(path: &str) -> Option<(&str, Self)> {
+        let mut parts = path.rsplit('/');
+        let (name, folder) = (parts.next()?, parts.next()?);
+        let counter = match folder {
+            "counters" => Self::Port(PORT.iter().find(|(known, _)| *known == name)?.1),
+            "hw_counters" => Self::Transport(TRANSPORT.iter().find(|(known, _)| *known == name)?.1),
+            _ => return None,
+        };
+        let is_port = parts.next()? == "1" && parts.next()? == "ports";
+        let device = parts.next()?;
+        is_port.then_some((device, counter))
+    }
+
+    /// Asks the device, as the kernel's driver does.
+    fn count(self, function: &Function) -> Option<u64> {
+        match self {
+            Self::Port(source) => {
+                let reply = function.run(Command::new(
+                    opcode::QUERY_VPORT_COUNTER,
+                    query_vport_counter_in::SIZE,
+                    vport::SIZE,
+                ));
+                let reply = reply.ok()?;
+                let sum = |kinds: &[Field], part: Field| -> u64 {
+                    kinds.iter().map(|kind| part.within(*kind).get(&reply)).sum()
+                };
+                Some(match source {
+                    Source::Packets(kinds) => sum(kinds, traffic_counter::PACKETS),
+                    Source::Words(kinds) => sum(kinds, traffic_counter::OCTETS) / 4,
+                    Source::Never => 0,
+                })
+            }
+            Self::Transport(field) => {
+                let mut command = Command::new(
+                    opcode::QUERY_Q_COUNTER,
+                    query_q_counter_in::SIZE,
+                    query_q_counter_out::SIZE,
+                );
+                command.set(query_q_counter_in::COUNTER_SET_ID, function.counters);
+                Some(field.get(&function.run(command).ok()?))
+            }
+        }
+    }
+}
+
+/// A file with the count of a moment, as long as this value lives.
+pub(in super::super) struct Shown {
+    _file: Private,
+    /// A name of the file.
+    pub path: CString,
+}
+
+/// Returns what a counter's file shows now; `None` if the path is not that of a counter.
+pub(in super::super) fn shown(offer: &Offer, path: &[u8]) -> Option<Shown> {
+    let (name, counter) = Counter::at(std::str::from_utf8(path).ok()?)?;
+    let index = offer.devices.iter().position(|device| device.name == name)?;
+    // A process that has not opened the device has sent nothing.
+    let count = match Running::current() {
+        Some(running) => counter.count(running.functions.get(index)?)?,
+        None => 0,
+    };
+    file(&format!("{count}\n")).ok()
+}
+
+fn file(text: &str) -> std::io::Result<Shown> {
+    // SAFETY: the call reads the name, a C string, and returns a new descriptor or -1.
+    let fd = check(unsafe { system::memfd_create(c"counter".as_ptr(), libc::MFD_CLOEXEC) })?;
+    let fd = descriptors::aside(fd).map_err(|error| std::io::Error::from_raw_os_error(error.0))?;
+    // SAFETY: the descriptor was made above, and nothing else owns it.
+    let file = Private::new(unsafe { OwnFd::new(fd) }?);
+    (&*file).write_all(text.as_bytes())?;
+    let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    Ok(Shown { _file: file, path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_counters_are_known() {
+        let device = "/sys/class/infiniband/mlx5_0/ports/1";
+        let at =
+            |rest: &str| Counter::at(&format!("{device}/{rest}")).map(|(name, _)| name.to_owned());
+        assert_eq!(at("counters/port_xmit_data").as_deref(), Some("mlx5_0"));
+        assert_eq!(at("hw_counters/out_of_sequence").as_deref(), Some("mlx5_0"));
+        for other in ["counters", "counters/out_of_sequence", "hw_counters/lifespan", "state"] {
+            assert_eq!(at(other), None, "{other}");
+        }
+        assert!(Counter::at("counters/port_xmit_data").is_none());
+    }
+}

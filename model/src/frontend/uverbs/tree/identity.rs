@@ -1,0 +1,87 @@
+//! The names and addresses of this machine's devices, in sysfs and in verbs.
+//!
+//! Every process of the machine sees the same devices, as with hardware. So everything here follows
+//! from the device's number and its identity alone.
+
+use crate::card::{Identity, Link, PortState, Profile};
+use crate::transport::p_key;
+
+/// The names of a device and the addresses of its port.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Device {
+    /// `mlx5_<index>`.
+    pub name: String,
+    /// PCI address; the domain is one that no machine uses.
+    pub pci: String,
+    /// EUI-64 of node and port.
+    pub guid: u64,
+    /// The kind of link that the port is attached to.
+    pub link: Link,
+    /// LID; 0 on Ethernet.
+    pub lid: u16,
+    /// How far the port has come when the card starts.
+    pub port: PortState,
+    /// log2 of the link's MTU.
+    pub log_mtu: u32,
+    /// The generation that it stands for.
+    pub profile: Profile,
+    /// The filled entries at the beginning of the GID table.
+    pub gids: Vec<[u8; 16]>,
+}
+
+/// PCI domain and bus of every card, and the folder of `/sys/devices` they are in.
+pub(super) const BUS: &str = "pci6d35:00";
+
+/// PCI vendor: Mellanox.
+pub(super) const VENDOR: u16 = 0x15b3;
+/// The board id by which users recognize the model: in sysfs, and from there in `ibv_devinfo`.
+pub(super) const BOARD_ID: &str = "MLX5-MODEL";
+
+impl Device {
+    /// Device number `index` of the machine, which has this identity.
+    pub fn new(index: usize, identity: &Identity) -> Self {
+        Self {
+            name: format!("mlx5_{index}"),
+            pci: format!("6d35:00:{index:02x}.0"),
+            guid: identity.node_guid,
+            link: identity.link,
+            lid: if identity.port.is_configured() { identity.lid } else { 0 },
+            port: identity.port,
+            log_mtu: identity.log_mtu(),
+            profile: identity.profile,
+            gids: identity.gids.clone(),
+        }
+    }
+
+    /// Entries in the GID table.
+    pub fn gid_table_size(&self) -> usize {
+        match self.link {
+            Link::InfiniBand => 8,
+            Link::Roce => 16,
+        }
+    }
+
+    /// Entries in the P_Key table.
+    pub fn pkey_table_size(&self) -> usize {
+        match self.link {
+            Link::InfiniBand => 128,
+            Link::Roce => 1,
+        }
+    }
+
+    /// P_Key by index; 0 where the table is empty.
+    pub fn pkey(&self, index: usize) -> u16 {
+        p_key(self.link, index as u32).unwrap_or(0)
+    }
+
+    /// Firmware version as text.
+    pub fn firmware(&self) -> String {
+        let [major, minor, number] = self.profile.firmware();
+        format!("{major}.{minor}.{number:04}")
+    }
+
+    /// Name of the device by its PCI device number, such as MT4123.
+    pub fn hca_type(&self) -> String {
+        format!("MT{}", self.profile.device())
+    }
+}

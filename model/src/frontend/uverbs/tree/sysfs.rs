@@ -1,0 +1,312 @@
+//! The devices' files in `/sys` and `/dev/infiniband`: a real folder tree, to which paths are
+//! redirected.
+//!
+//! Directory streams, relative opens, symbolic links and all other uses of sysfs work on it without
+//! being imitated. The tree depends on the devices alone. So its folder is named after its
+//! contents, and the processes of a user share it (`folder`). RDMA devices that the kernel does
+//! offer stay visible through links.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::config::Node;
+use super::counters;
+use super::folder::{self, Entry};
+use super::identity::{BOARD_ID, BUS, Device, VENDOR};
+use crate::card::{Link, PortState};
+use crate::private::{files, system};
+
+/// The kernel's own folders, by a name that is not redirected.
+const CLASS: &str = "/./sys/class";
+const NODES: &str = "/./dev/infiniband";
+
+/// Character device that stands for the command file: it exists everywhere, opens for everyone,
+/// and a command written to it fails loudly.
+pub(in super::super) const NODE: &str = "/dev/full";
+/// The file of connections.
+pub(in super::super) const CONNECTIONS: &[u8] = b"/dev/infiniband/rdma_cm";
+/// Number of the character device, as sysfs has to name it.
+const NODE_NUMBER: &str = "1:7";
+
+/// Folders and prefixes that are redirected into the tree.
+const REDIRECTED: [&str; 5] = [
+    "/sys/class/infiniband",
+    "/dev/infiniband",
+    "/sys/class/misc/rdma_cm",
+    "/sys/devices/pci6d35:00",
+    "/sys/bus/pci/devices/6d35:",
+];
+
+/// The tree of a machine with these devices.
+#[derive(Debug)]
+pub(in super::super) struct Tree {
+    root: PathBuf,
+    /// Number of the `uverbs` node of the first device.
+    first: usize,
+    devices: usize,
+}
+
+/// Whether a descriptor is one of what stands for command files.
+pub(in super::super) fn is_node(fd: libc::c_int) -> bool {
+    // SAFETY: integers, for which zeros are values.
+    let mut about: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the call writes one `stat`.
+    let told = unsafe { system::fstat(fd, &mut about) } == 0;
+    let device = (libc::major(about.st_rdev), libc::minor(about.st_rdev));
+    told && about.st_mode & libc::S_IFMT == libc::S_IFCHR && device == (1, 7)
+}
+
+/// Checks that the character device that stands for command files can be opened.
+///
+/// # Errors
+/// A sentence with the cause and the cure.
+pub(super) fn check_node(path: &str) -> Result<(), String> {
+    let cure = format!("make it: mknod -m 666 {path} c 1 7");
+    match files::open(path, libc::O_RDWR, 0) {
+        Ok(node) if is_node(node.as_raw_fd()) => Ok(()),
+        Ok(_) => Err(format!("{path}, which stands for device nodes, is another file; {cure}")),
+        Err(error) => {
+            Err(format!("{path}, which stands for device nodes, cannot be opened: {error}; {cure}"))
+        }
+    }
+}
+
+/// Whether the kernel itself offers an mlx5 device.
+pub(super) fn hardware() -> bool {
+    let class = format!("{CLASS}/infiniband_verbs");
+    files::names(&class).into_iter().flatten().any(|name| {
+        let driver = files::target(Path::new(&class).join(name).join("device/driver"));
+        driver.is_ok_and(|path| path.file_name() == Some(OsStr::new("mlx5_core")))
+    })
+}
+
+/// Whether a path may lead into the tree. Only looks at its first bytes.
+pub(in super::super) fn concerns(path: &[u8]) -> bool {
+    REDIRECTED.iter().any(|prefix| path.starts_with(prefix.as_bytes()))
+}
+
+impl Tree {
+    /// Finds or writes the tree of these devices.
+    pub fn new(devices: &[Device], node: Node) -> io::Result<Self> {
+        let first = files::names(format!("{CLASS}/infiniband_verbs"))
+            .into_iter()
+            .flatten()
+            .filter_map(|name| name.to_str()?.strip_prefix("uverbs")?.parse::<usize>().ok())
+            .max()
+            .map_or(0, |last| last + 1);
+        let mut entries = Vec::new();
+        for (index, device) in devices.iter().enumerate() {
+            describe(&mut entries, device, first + index);
+            entries.extend(node_of(first + index, node));
+        }
+        let file = |entries: &mut Vec<_>, path: &str, text: &str| {
+            entries.push((path.to_string(), Entry::File(format!("{text}\n"))));
+        };
+        file(&mut entries, "sys/class/infiniband_verbs/abi_version", "6");
+        file(&mut entries, "sys/class/infiniband_mad/abi_version", "5");
+        file(&mut entries, "sys/class/misc/rdma_cm/abi_version", "4");
+        file(&mut entries, "sys/class/misc/rdma_cm/dev", "10:58");
+        entries.push(("dev/infiniband/rdma_cm".into(), Entry::Link(NODE.into())));
+        for class in ["infiniband", "infiniband_verbs"] {
+            keep(&mut entries, &format!("{CLASS}/{class}"), &format!("sys/class/{class}"));
+        }
+        keep(&mut entries, NODES, "dev/infiniband");
+        Ok(Self { root: folder::settle(&entries)?, first, devices: devices.len() })
+    }
+
+    /// Returns the path in the tree for a path that the tree replaces; `None` for any other path.
+    pub fn redirect(&self, path: &[u8]) -> Option<PathBuf> {
+        if !concerns(path) {
+            return None;
+        }
+        let relative = OsStr::from_bytes(path.strip_prefix(b"/")?);
+        Some(self.root.join(relative))
+    }
+
+    /// Returns the path outside of the tree for a path in it.
+    pub fn restore(&self, path: &[u8]) -> Option<Vec<u8>> {
+        path.strip_prefix(self.root.as_os_str().as_bytes()).map(<[u8]>::to_vec)
+    }
+
+    /// Which device a command file belongs to.
+    pub fn device(&self, path: &[u8]) -> Option<usize> {
+        let number = path.strip_prefix(b"/dev/infiniband/uverbs")?;
+        let number: usize = std::str::from_utf8(number).ok()?.parse().ok()?;
+        number.checked_sub(self.first).filter(|index| *index < self.devices)
+    }
+}
+
+/// Links to what the kernel offers.
+fn keep(entries: &mut Vec<(String, Entry)>, from: &str, to: &str) {
+    for name in files::names(from).into_iter().flatten() {
+        let Ok(name) = name.into_string() else { continue };
+        let path = format!("{to}/{name}");
+        if !entries.iter().any(|(known, _)| *known == path) {
+            entries.push((path, Entry::Link(format!("{from}/{name}"))));
+        }
+    }
+}
+
+/// Returns the device's node: a link to the stand-in for the command file. A forbidden node is a
+/// file that only a process exempt from permission checks can open. Such a process is given the
+/// stand-in instead (see `paths`), because libraries examine the file that they have opened.
+fn node_of(number: usize, node: Node) -> Option<(String, Entry)> {
+    let path = format!("dev/infiniband/uverbs{number}");
+    match node {
+        Node::Open => Some((path, Entry::Link(NODE.into()))),
+        Node::Missing => None,
+        Node::Forbidden => Some((path, Entry::Forbidden)),
+    }
+}
+
+/// Everything about one device.
+fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) {
+    let pci = format!("sys/devices/{BUS}/{}", device.pci);
+    let ib = format!("{pci}/infiniband/{}", device.name);
+    let uverbs = format!("{pci}/infiniband_verbs/uverbs{number}");
+    let class = if device.link == Link::InfiniBand { 0x020700 } else { 0x020000 };
+    let guid = eui(device.guid);
+    let part = device.profile.device();
+
+    let mut file = |path: String, text: &str| {
+        entries.push((path, Entry::File(format!("{text}\n"))));
+    };
+    for (name, text) in [
+        ("vendor", format!("{VENDOR:#06x}")),
+        ("device", format!("{part:#06x}")),
+        ("subsystem_vendor", format!("{VENDOR:#06x}")),
+        ("subsystem_device", "0x0000".into()),
+        ("class", format!("{class:#08x}")),
+        ("revision", "0x00".into()),
+        ("numa_node", "-1".into()),
+        ("local_cpus", cpu_mask()),
+        ("local_cpulist", cpu_list()),
+        ("current_link_speed", "16.0 GT/s PCIe".into()),
+        ("current_link_width", "16".into()),
+        ("max_link_speed", "16.0 GT/s PCIe".into()),
+        ("max_link_width", "16".into()),
+        (
+            "modalias",
+            format!(
+                "pci:v{VENDOR:08X}d{part:08X}sv{VENDOR:08X}sd00000000bc02sc{:02X}i00",
+                class >> 8 & 0xff
+            ),
+        ),
+    ] {
+        file(format!("{pci}/{name}"), &text);
+    }
+    for (name, text) in [
+        ("node_type", "1: CA"),
+        ("node_guid", &guid),
+        ("sys_image_guid", &guid),
+        ("node_desc", "mlx5-model"),
+        ("fw_ver", &device.firmware()),
+        ("hw_rev", "0"),
+        ("hca_type", &device.hca_type()),
+        ("board_id", BOARD_ID),
+    ] {
+        file(format!("{ib}/{name}"), text);
+    }
+    port(&mut file, device, &format!("{ib}/ports/1"));
+    for (name, text) in
+        [("ibdev", device.name.as_str()), ("dev", NODE_NUMBER), ("abi_version", "1")]
+    {
+        file(format!("{uverbs}/{name}"), text);
+    }
+
+    for (path, target) in [
+        (format!("{ib}/device"), format!("../../../{}", device.pci)),
+        (format!("{uverbs}/device"), format!("../../../{}", device.pci)),
+        (format!("sys/class/infiniband/{}", device.name), format!("../../../{ib}")),
+        (format!("sys/class/infiniband_verbs/uverbs{number}"), format!("../../../{uverbs}")),
+        (format!("sys/bus/pci/devices/{}", device.pci), format!("../../../../{pci}")),
+    ] {
+        entries.push((path, Entry::Link(target)));
+    }
+}
+
+/// The port's attributes.
+fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
+    let ethernet = device.link == Link::Roce;
+    let state = match device.port.logical() {
+        1 => "1: DOWN",
+        2 => "2: INIT",
+        3 => "3: ARMED",
+        _ => "4: ACTIVE",
+    };
+    let physical = match device.port {
+        PortState::Polling => "2: Polling",
+        PortState::Disabled => "3: Disabled",
+        _ => "5: LinkUp",
+    };
+    let managed = !ethernet && device.port.is_configured();
+    for (name, text) in [
+        ("state", state.into()),
+        ("phys_state", physical.into()),
+        ("rate", super::super::objects::port::RATE.into()),
+        ("lid", format!("{:#x}", device.lid)),
+        ("lid_mask_count", "0".into()),
+        ("sm_lid", format!("{:#x}", if managed { super::super::objects::port::SM_LID } else { 0 })),
+        ("sm_sl", "0".into()),
+        ("cap_mask", format!("{:#010x}", super::super::objects::port::capabilities(device.link))),
+        ("link_layer", String::from(if ethernet { "Ethernet" } else { "InfiniBand" })),
+    ] {
+        file(format!("{path}/{name}"), &text);
+    }
+    for (name, _) in counters::PORT {
+        file(format!("{path}/counters/{name}"), counters::ABSENT);
+    }
+    for (name, _) in counters::TRANSPORT {
+        file(format!("{path}/hw_counters/{name}"), counters::ABSENT);
+    }
+    // Milliseconds for which the kernel repeats a count; the model always counts anew.
+    file(format!("{path}/hw_counters/lifespan"), "0");
+    for index in 0..device.gid_table_size() {
+        let entry = device.gids.get(index);
+        let words: Vec<String> = entry
+            .unwrap_or(&[0; 16])
+            .chunks(2)
+            .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
+            .collect();
+        file(format!("{path}/gids/{index}"), &words.join(":"));
+        if entry.is_some() {
+            let kind = if ethernet { "RoCE v2" } else { "IB/RoCE v1" };
+            file(format!("{path}/gid_attrs/types/{index}"), kind);
+        }
+    }
+    for index in 0..device.pkey_table_size() {
+        file(format!("{path}/pkeys/{index}"), &format!("{:#06x}", device.pkey(index)));
+    }
+}
+
+fn eui(guid: u64) -> String {
+    let words: Vec<String> = guid
+        .to_be_bytes()
+        .chunks(2)
+        .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
+        .collect();
+    words.join(":")
+}
+
+fn cpu_list() -> String {
+    format!("0-{}", system::processors() - 1)
+}
+
+/// One bit for each processor, in words of 32, the highest first.
+fn cpu_mask() -> String {
+    let cpus = system::processors();
+    let words: Vec<String> = (0..cpus.div_ceil(32))
+        .rev()
+        .map(|word| {
+            let bits = (cpus - word * 32).min(32);
+            format!("{:08x}", u32::MAX >> (32 - bits))
+        })
+        .collect();
+    words.join(",")
+}
+
+#[cfg(test)]
+mod tests;
