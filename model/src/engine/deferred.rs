@@ -80,7 +80,7 @@ impl Deferred {
 
     /// Puts stores behind the others, as many as there is room for and are not too long. Returns
     /// whether these are all.
-    pub(super) fn put_all(&self, page: &'static dyn Registers, stores: &mut impl Stores) -> bool {
+    pub(super) fn put_all(&self, page: &'static dyn Registers, stores: &mut dyn Stores) -> bool {
         loop {
             let (offset, bytes) = stores.store();
             if !Store::new(page, offset, bytes).is_some_and(|store| self.put(store)) {

@@ -300,7 +300,7 @@ impl Engine {
         &self,
         card: usize,
         page: &'static dyn Registers,
-        stores: &mut impl Stores,
+        stores: &mut dyn Stores,
     ) -> Option<()> {
         let waits = self.waits.as_ref().filter(|_| self.runs())?;
         let all = self.devices[card].work.deferred.put_all(page, stores);

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use libc::c_int;
+use libc::{c_int, c_void, size_t, ssize_t};
 
-use super::super::uverbs::process::descriptors;
-use super::super::uverbs::process::errno::{Errno, Result, last};
+use super::super::uverbs::process::descriptors::{self, Inherited, OpenFile};
+use super::super::uverbs::process::errno::{Errno, Result, last, set_errno};
 use super::state::Manager;
 use crate::engine::Engine;
 use crate::private::{self, system};
@@ -54,12 +54,6 @@ impl CmFile {
         Ok((user, Self { number, manager, engine: engine.clone(), signal }))
     }
 
-    /// The last descriptor was closed: destroys the ids.
-    pub(in super::super) fn release(&self) {
-        let withdrawn = self.engine.enter(0, |_| self.manager.lock().close(self.number));
-        withdrawn.into_iter().for_each(|listening| self.engine.withdraw(&listening));
-    }
-
     /// Waits until an event may be there. Returns at once if the descriptor does not block.
     ///
     /// # Errors
@@ -86,6 +80,24 @@ impl CmFile {
 
 /// Number of the character device.
 const DEVICE: (libc::c_uint, libc::c_uint) = (10, 58);
+
+impl OpenFile for CmFile {
+    /// Destroys the ids.
+    fn release(&self) {
+        let withdrawn = self.engine.enter(0, |_| self.manager.lock().close(self.number));
+        withdrawn.into_iter().for_each(|listening| self.engine.withdraw(&listening));
+    }
+
+    /// Fails: the device has no `read`.
+    unsafe fn read(&self, _fd: c_int, _to: *mut c_void, _length: size_t) -> Option<ssize_t> {
+        set_errno(libc::EINVAL);
+        Some(-1)
+    }
+
+    fn inherited(&self) -> Inherited {
+        Inherited::Channel
+    }
+}
 
 impl Drop for CmFile {
     fn drop(&mut self) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::uverbs::process::errno::{Errno, Result};
-use super::super::uverbs::process::{descriptors, user};
+use super::super::uverbs::process::user;
 use super::abi::{self, command, event, qp_type};
 use super::address::{self, Address, Place, place_of, place_of_gid};
 use super::connect::Q_KEY;
@@ -43,12 +43,20 @@ const OPTION: usize = 4096;
 /// A command's structure, and where its answer goes.
 struct Command<'a> {
     file: &'a Arc<CmFile>,
+    /// Returns the event channel behind a descriptor.
+    channel: fn(i32) -> Option<Arc<CmFile>>,
     input: Vec<u8>,
     room: usize,
 }
 
-/// `write`: executes a command, and returns the bytes written.
-pub(in super::super) fn write(file: &Arc<CmFile>, from: u64, length: usize) -> Result<usize> {
+/// `write`: executes a command, and returns the bytes written. `channel` returns the event channel behind
+/// another descriptor.
+pub(in super::super) fn write(
+    file: &Arc<CmFile>,
+    from: u64,
+    length: usize,
+    channel: fn(i32) -> Option<Arc<CmFile>>,
+) -> Result<usize> {
     const HEADER: usize = size_of::<abi::Header>();
     if length < HEADER {
         return Err(Errno::EINVAL);
@@ -59,7 +67,7 @@ pub(in super::super) fn write(file: &Arc<CmFile>, from: u64, length: usize) -> R
         return Err(Errno::EINVAL);
     }
     let input = user::read(from + HEADER as u64, input)?;
-    let command = Command { file, input, room: header.output.into() };
+    let command = Command { file, channel, input, room: header.output.into() };
     command.execute(header.command)?;
     Ok(length)
 }
@@ -201,7 +209,7 @@ impl Command<'_> {
             }
             command::MIGRATE_ID => {
                 let input: abi::MigrateId = self.input();
-                let from = descriptors::connections_of(input.fd as i32).ok_or(Errno::EINVAL)?;
+                let from = (self.channel)(input.fd as i32).ok_or(Errno::EINVAL)?;
                 let reported = self.locked(|state| state.migrate(input.id, from.number, file))?;
                 self.word(input.response, reported)
             }

@@ -53,7 +53,9 @@ pub(super) fn mode() -> Mode {
 /// Doorbells of several posts before one call count as one, like the last of them: a card looks
 /// at the doorbell records anyway. Costs nothing for devices in other modes.
 pub fn run() {
-    poll::run();
+    if let Some(running) = Running::current() {
+        poll::run(&running.registers);
+    }
 }
 
 /// Whether devices that this process finds are the model's. Decides now if it was not decided yet:

@@ -1,25 +1,44 @@
 //! Interposed functions that take a descriptor. Calls on the model's descriptors are served here;
 //! all others go to libc.
 
+use std::sync::Arc;
+
 use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, off_t, size_t, ssize_t};
 
-use super::super::driver::pins::{self, Door};
 use super::super::driver::running::Running;
-use super::super::objects::uar;
-use super::super::process::descriptors::{self, Descriptor, owned};
-use super::super::process::errno::{errno, set_errno};
+use super::super::objects::map;
+use super::super::observe;
+use super::super::process::descriptors::{self, OpenFile};
+use super::super::process::errno::{Errno, errno, set_errno};
 use super::super::process::real;
 use super::super::request::ioctl;
-use super::super::tree::discovery::{Discovery, discovery};
-use super::super::{observe, visitor};
+use super::super::tree::discovery::{Discovery, discovery, observes};
+use super::super::visitor::{self, Resources};
+use super::memory::{self, Door};
+use super::open::{self, owned};
 use crate::frontend::cm::{self, CmFile};
 
 /// Netlink family of RDMA, over which the kernel names its own devices only.
 const NETLINK_RDMA: c_int = 20;
 
-/// Returns the object behind a descriptor of the model.
-fn descriptor(fd: c_int) -> Option<Descriptor> {
-    Running::current()?.descriptors.get(fd)
+/// Returns the file behind a descriptor of the model, if it is one of this type.
+fn file<T: OpenFile>(fd: c_int) -> Option<Arc<T>> {
+    Running::current()?.descriptors.get_as(fd)
+}
+
+/// Has an open file serve a request of verbs, and returns the system call's result.
+fn serve(file: Option<Arc<dyn OpenFile>>, argument: u64) -> c_int {
+    let before = errno();
+    match file.ok_or(Errno::EBADF).and_then(|file| file.ioctl(argument)) {
+        Ok(()) => {
+            set_errno(before);
+            0
+        }
+        Err(error) => {
+            set_errno(error.0);
+            -1
+        }
+    }
 }
 
 /// `fstat`: an event channel is a character device.
@@ -29,7 +48,7 @@ fn descriptor(fd: c_int) -> Option<Descriptor> {
 unsafe fn described(fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: the caller guarantees that `to` may be written to.
     let result = unsafe { real::fstat(fd, to) };
-    if result == 0 && owned(fd) && matches!(descriptor(fd), Some(Descriptor::Connections(_))) {
+    if result == 0 && owned(fd) && file::<CmFile>(fd).is_some() {
         // SAFETY: the call above has written the structure, and the caller lets it be written.
         CmFile::describe(unsafe { &mut *to });
     }
@@ -53,12 +72,12 @@ macro_rules! interpose {
 
 interpose! {
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-        if request == ioctl::RDMA_VERBS_IOCTL && (owned(fd) || descriptors::adopt(fd)) {
+        if request == ioctl::RDMA_VERBS_IOCTL && (owned(fd) || open::adopt(fd)) {
             if let Some(running) = Running::current() {
-                return ioctl::serve(running, fd, argument as u64);
+                return serve(running.descriptors.get(fd), argument as u64);
             }
         }
-        if request == ioctl::RDMA_VERBS_IOCTL && observe::is_on() {
+        if request == ioctl::RDMA_VERBS_IOCTL && observes() {
             return observe::ioctl(fd, argument);
         }
         real::ioctl(fd, request, argument)
@@ -66,24 +85,24 @@ interpose! {
     mmap(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
         if fd >= 0 && owned(fd) {
             if let Some(running) = Running::current() {
-                return uar::map(running, address, length, protection, flags, fd, offset);
+                return map::map(running, address, length, protection, flags, fd, offset);
             }
         }
         if let Some(mapped) = observe::map(address, length, protection, flags, fd, offset) {
             return mapped;
         }
-        pins::map(Door::Library, address, length, protection, flags, fd, offset)
+        memory::map(Door::Library, address, length, protection, flags, fd, offset)
     }
     mmap64(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
         if fd >= 0 && owned(fd) {
             if let Some(running) = Running::current() {
-                return uar::map(running, address, length, protection, flags, fd, offset);
+                return map::map(running, address, length, protection, flags, fd, offset);
             }
         }
         if let Some(mapped) = observe::map(address, length, protection, flags, fd, offset) {
             return mapped;
         }
-        pins::map(Door::Library, address, length, protection, flags, fd, offset)
+        memory::map(Door::Library, address, length, protection, flags, fd, offset)
     }
     // Libraries that watch mappings (UCX) put a jump into the `mmap` and `munmap` that they find.
     // These may be the functions here, and such a library goes on to the kernel this way. In C it
@@ -94,39 +113,39 @@ interpose! {
                 let (at, length, flags, fd) = (a as *mut c_void, b as size_t, d as c_int, e as c_int);
                 if owned(fd) {
                     if let Some(running) = Running::current() {
-                        return uar::map(running, at, length, c as c_int, flags, fd, f) as c_long;
+                        return map::map(running, at, length, c as c_int, flags, fd, f) as c_long;
                     }
                 }
                 if let Some(mapped) = observe::map(at, length, c as c_int, flags, fd, f) {
                     return mapped as c_long;
                 }
-                return pins::map(Door::Kernel, at, length, c as c_int, flags, fd, f) as c_long;
+                return memory::map(Door::Kernel, at, length, c as c_int, flags, fd, f) as c_long;
             }
             libc::SYS_munmap => {
-                return pins::unmap(Door::Kernel, a as *mut c_void, b as size_t).into();
+                return memory::unmap(Door::Kernel, a as *mut c_void, b as size_t).into();
             }
             libc::SYS_mremap => {
                 let (at, to) = (a as *mut c_void, e as *mut c_void);
                 let (old, new, flags) = (b as size_t, c as size_t, d as c_int);
-                return pins::remap(Door::Kernel, at, old, new, flags, to) as c_long;
+                return memory::remap(Door::Kernel, at, old, new, flags, to) as c_long;
             }
             libc::SYS_madvise => {
-                return pins::advise(Door::Kernel, a as *mut c_void, b as size_t, c as c_int).into();
+                return memory::advise(Door::Kernel, a as *mut c_void, b as size_t, c as c_int).into();
             }
             libc::SYS_close => {
                 observe::closing(a as c_int);
-                return descriptors::close(a as c_int).into();
+                return open::close(a as c_int).into();
             }
             libc::SYS_close_range => {
                 let (first, last) = (a as c_uint, b as c_uint);
                 let kernel = |first: c_uint, last: c_uint| {
                     real::syscall(number, first.into(), last.into(), c, 0, 0, 0) as c_int
                 };
-                return descriptors::close_range(first, last, kernel).into();
+                return open::close_range(first, last, kernel).into();
             }
             libc::SYS_dup3 => {
                 let kernel = || real::syscall(number, a, b, c, d, e, f) as c_int;
-                return descriptors::duplicate(a as c_int, b as c_int, kernel).into();
+                return open::duplicate(a as c_int, b as c_int, kernel).into();
             }
             libc::SYS_pidfd_getfd => {
                 let copy = real::syscall(number, a, b, c, d, e, f);
@@ -140,24 +159,24 @@ interpose! {
         real::syscall(number, a, b, c, d, e, f)
     }
     munmap(address: *mut c_void, length: size_t) -> c_int {
-        pins::unmap(Door::Library, address, length)
+        memory::unmap(Door::Library, address, length)
     }
     mremap(address: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void {
-        pins::remap(Door::Library, address, old, new, flags, to)
+        memory::remap(Door::Library, address, old, new, flags, to)
     }
     madvise(address: *mut c_void, length: size_t, advice: c_int) -> c_int {
-        pins::advise(Door::Library, address, length, advice)
+        memory::advise(Door::Library, address, length, advice)
     }
     close(fd: c_int) -> c_int {
         observe::closing(fd);
-        descriptors::close(fd)
+        open::close(fd)
     }
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        descriptors::close_range(first, last, |first, last| real::close_range(first, last, flags))
+        open::close_range(first, last, |first, last| real::close_range(first, last, flags))
     }
     closefrom(first: c_int) -> () {
         let Ok(first) = c_uint::try_from(first) else { return real::closefrom(first) };
-        descriptors::close_range(first, c_uint::MAX, |first, last| {
+        open::close_range(first, c_uint::MAX, |first, last| {
             if last == c_uint::MAX {
                 real::closefrom(first as c_int);
                 return 0;
@@ -172,7 +191,7 @@ interpose! {
         let fd = if stream.is_null() { -1 } else { libc::fileno(stream) };
         let before = errno();
         if owned(fd) {
-            descriptors::closing(fd);
+            open::closing(fd);
         } else {
             descriptors::foreign(fd);
         }
@@ -181,15 +200,9 @@ interpose! {
     }
     read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
         if owned(fd) {
-            match descriptor(fd) {
-                Some(Descriptor::Subscribed(file)) => return file.read(fd, to, length),
-                Some(Descriptor::Answers(file)) => return file.read(fd, to, length),
-                // Its file has no `read`.
-                Some(Descriptor::Connections(_)) => {
-                    set_errno(libc::EINVAL);
-                    return -1;
-                }
-                _ => {}
+            let file = Running::current().and_then(|running| running.descriptors.get(fd));
+            if let Some(read) = file.and_then(|file| file.read(fd, to, length)) {
+                return read;
             }
         } else if descriptors::is_inherited_channel(fd) {
             set_errno(libc::EINVAL);
@@ -199,8 +212,8 @@ interpose! {
     }
     write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
         if owned(fd) {
-            if let Some(Descriptor::Connections(file)) = descriptor(fd) {
-                return cm::write(&file, from as u64, length).map_or_else(
+            if let Some(file) = file::<CmFile>(fd) {
+                return cm::write(&file, from as u64, length, open::connections_of).map_or_else(
                     |error| {
                         set_errno(error.0);
                         -1
@@ -230,7 +243,7 @@ interpose! {
     }
     send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t {
         if owned(fd) {
-            if let Some(Descriptor::Resources(socket)) = descriptor(fd) {
+            if let Some(socket) = file::<Resources>(fd) {
                 return socket.send(from as u64, length);
             }
         }
@@ -239,27 +252,27 @@ interpose! {
     dup(fd: c_int) -> c_int {
         let copy = real::dup(fd);
         if copy >= 0 && owned(fd) {
-            descriptors::copied(fd, copy);
+            open::copied(fd, copy);
         }
         copy
     }
     dup2(fd: c_int, to: c_int) -> c_int {
-        descriptors::duplicate(fd, to, || real::dup2(fd, to))
+        open::duplicate(fd, to, || real::dup2(fd, to))
     }
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-        descriptors::duplicate(fd, to, || real::dup3(fd, to, flags))
+        open::duplicate(fd, to, || real::dup3(fd, to, flags))
     }
     fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
         let result = real::fcntl(fd, command, argument);
         if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && owned(fd) {
-            descriptors::copied(fd, result);
+            open::copied(fd, result);
         }
         result
     }
     fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
         let result = real::fcntl64(fd, command, argument);
         if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && owned(fd) {
-            descriptors::copied(fd, result);
+            open::copied(fd, result);
         }
         result
     }
@@ -271,7 +284,7 @@ interpose! {
             /// All but the flags.
             const KIND: c_int = 0xf;
             if kind & KIND == libc::SOCK_DGRAM {
-                return descriptors::resources(kind);
+                return open::resources(kind);
             }
             set_errno(libc::EPROTONOSUPPORT);
             return -1;

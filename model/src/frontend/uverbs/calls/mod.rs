@@ -4,5 +4,7 @@
 //! asks whether the call is for the model, and hands all others to the C library.
 
 pub(super) mod files;
+pub(super) mod memory;
+pub(super) mod open;
 pub(super) mod paths;
 pub(super) mod signals;

@@ -5,13 +5,14 @@ use std::ffi::{CStr, CString};
 
 use libc::{AT_FDCWD, DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, size_t, ssize_t};
 
+use super::super::driver::counters::{self, Shown};
 use super::super::process::errno::set_errno;
-use super::super::process::{descriptors, real};
+use super::super::process::real;
 use super::super::tree::config::Node;
-use super::super::tree::counters::Shown;
 use super::super::tree::discovery::{Discovery, Redirect, discovery, redirect};
+use super::super::tree::sysfs;
 use super::super::tree::sysfs::{CONNECTIONS, NODE};
-use super::super::tree::{counters, sysfs};
+use super::open;
 
 /// Calls with the path as it is to be looked for, or fails with `failure`.
 ///
@@ -83,7 +84,7 @@ unsafe fn opening(
         // The file only said that this process may.
         // SAFETY: `call` has just opened the descriptor, and the program does not know it yet.
         unsafe { real::close(fd) };
-        return descriptors::connections(flags);
+        return open::connections(flags);
     }
     match offer.tree.device(path) {
         None => fd,
@@ -92,9 +93,9 @@ unsafe fn opening(
             // SAFETY: `call` has just opened the descriptor, and the program does not know it yet.
             unsafe { real::close(fd) };
             let node = CString::new(NODE).map_or(-1, |node| call(node.as_ptr()));
-            if node < 0 { node } else { descriptors::opened(node, device) }
+            if node < 0 { node } else { open::opened(node, device) }
         }
-        Some(device) => descriptors::opened(fd, device),
+        Some(device) => open::opened(fd, device),
     }
 }
 

@@ -1,13 +1,26 @@
 //! The table of all supported ioctl methods and their attributes.
 
-use super::super::objects::file::CommandFile;
-use super::super::objects::{
-    advise, ah, cq, device, devx, dm, dmabuf, mr, mw, pd, port, qp, srq, uar, xrcd,
-};
-use super::super::objects::{flow, flow_matcher, wq};
+use super::super::driver::steering;
+use super::super::objects::ah::Ah;
+use super::super::objects::cq::Cq;
+use super::super::objects::devx::object::Devx;
+use super::super::objects::devx::umem::DevxUmem;
+use super::super::objects::dm::Dm;
+use super::super::objects::file::{CommandFile, destroy};
+use super::super::objects::flow::Flow;
+use super::super::objects::flow_matcher::Matcher;
+use super::super::objects::mw::Mw;
+use super::super::objects::pd::Pd;
+use super::super::objects::qp::Qp;
+use super::super::objects::srq::Srq;
+use super::super::objects::uar::Uar;
+use super::super::objects::wq::{IndirectionTable, Wq};
+use super::super::objects::xrcd::Xrcd;
+use super::super::objects::{advise, cq, device, devx, dm, dmabuf, mr, pd, port, qp, srq, uar};
+use super::super::objects::{flow_matcher, wq};
 use super::super::process::errno::Result;
 use super::super::request::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must};
-use super::super::request::legacy;
+use super::commands;
 
 /// A method.
 pub(in super::super) struct Method {
@@ -25,7 +38,7 @@ pub(in super::super) fn find(object: u16, method: u16) -> Option<&'static Method
 }
 
 /// Bytes of headers as flows look at them.
-const MATCH: u16 = flow::MATCH as u16;
+const MATCH: u16 = steering::MATCH as u16;
 /// Any length that the header can say.
 const ANY: Kind = Kind::In(0, u16::MAX);
 /// A number of up to eight bytes.
@@ -51,7 +64,7 @@ macro_rules! methods {
 
 const METHODS: &[Method] = methods! {
     // UVERBS_OBJECT_DEVICE
-    0 0 legacy::invoke {
+    0 0 commands::invoke {
         may 0 => ANY;
         may 1 => Kind::Out(0);
         must 2 => EIGHT;
@@ -83,7 +96,7 @@ const METHODS: &[Method] = methods! {
         must 3 => Kind::Out(32);
     }
     // UVERBS_OBJECT_PD
-    1 0 pd::dealloc { must 0 => Kind::Handle; }
+    1 0 destroy::<Pd, 0> { must 0 => Kind::Handle; }
     1 0x1000 pd::query { must 0x1000 => Kind::Handle; must 0x1001 => Kind::Out(4); }
     // UVERBS_OBJECT_CQ
     3 0 cq::create {
@@ -98,7 +111,7 @@ const METHODS: &[Method] = methods! {
         may DRIVER_IN => ANY;
         may DRIVER_OUT => Kind::Out(0);
     }
-    3 1 cq::destroy_handle { must 0 => Kind::Handle; must 1 => Kind::Out(8); }
+    3 1 destroy::<Cq, 0> { must 0 => Kind::Handle; must 1 => Kind::Out(8); }
     // UVERBS_OBJECT_QP
     4 0 qp::create {
         must 0 => Kind::NewHandle;
@@ -119,7 +132,7 @@ const METHODS: &[Method] = methods! {
         may DRIVER_IN => ANY;
         may DRIVER_OUT => Kind::Out(0);
     }
-    4 1 qp::destroy_handle { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
+    4 1 destroy::<Qp, 0> { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
     // UVERBS_OBJECT_SRQ
     5 0 srq::create {
         must 0 => Kind::NewHandle;
@@ -139,9 +152,9 @@ const METHODS: &[Method] = methods! {
         may DRIVER_IN => ANY;
         may DRIVER_OUT => Kind::Out(0);
     }
-    5 1 srq::destroy_handle { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
+    5 1 destroy::<Srq, 0> { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
     // UVERBS_OBJECT_AH
-    6 0 ah::destroy { must 0 => Kind::Handle; }
+    6 0 destroy::<Ah, 0> { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_MR
     7 0 mr::register_device {
         must 0 => Kind::NewHandle;
@@ -179,9 +192,9 @@ const METHODS: &[Method] = methods! {
         must 8 => Kind::Out(4);
     }
     // UVERBS_OBJECT_MW
-    8 0 mw::deallocate { must 0 => Kind::Handle; }
+    8 0 destroy::<Mw, 0> { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_FLOW
-    9 0 flow::destroy_handle { must 0 => Kind::Handle; }
+    9 0 destroy::<Flow, 0> { must 0 => Kind::Handle; }
     9 0x1000 flow_matcher::create_flow {
         must 0x1000 => Kind::NewHandle;
         must 0x1001 => Kind::In(1, MATCH);
@@ -192,7 +205,7 @@ const METHODS: &[Method] = methods! {
         may 0x1009 => NUMBER;
     }
     // UVERBS_OBJECT_XRCD
-    10 0 xrcd::close { must 0 => Kind::Handle; }
+    10 0 destroy::<Xrcd, 0> { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_DM
     14 0 dm::allocate {
         must 0 => Kind::NewHandle;
@@ -202,7 +215,7 @@ const METHODS: &[Method] = methods! {
         must 0x1001 => Kind::Out(2);
         may 0x1002 => NUMBER;
     }
-    14 1 dm::free { must 0 => Kind::Handle; }
+    14 1 destroy::<Dm, 0> { must 0 => Kind::Handle; }
     14 0x1001 dm::query {
         must 0x1000 => Kind::Handle;
         must 0x1001 => Kind::Out(8);
@@ -210,7 +223,7 @@ const METHODS: &[Method] = methods! {
         must 0x1003 => Kind::Out(8);
     }
     // UVERBS_OBJECT_RWQ_IND_TBL
-    11 0 wq::destroy_table_handle { must 0 => Kind::Handle; }
+    11 0 destroy::<IndirectionTable, 0> { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_WQ
     12 0 wq::create {
         must 0 => Kind::NewHandle;
@@ -228,7 +241,7 @@ const METHODS: &[Method] = methods! {
         may DRIVER_IN => ANY;
         may DRIVER_OUT => Kind::Out(0);
     }
-    12 1 wq::destroy_handle { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
+    12 1 destroy::<Wq, 0> { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
     // UVERBS_OBJECT_ASYNC_EVENT
     16 0 device::alloc_events { must 0 => Kind::NewHandle; }
     // MLX5_IB_OBJECT_DEVX
@@ -247,7 +260,7 @@ const METHODS: &[Method] = methods! {
         must 0x1001 => COMMAND;
         must 0x1002 => REPLY;
     }
-    0x1001 0x1001 devx::object::remove { must 0x1000 => Kind::Handle; }
+    0x1001 0x1001 destroy::<Devx, 0x1000> { must 0x1000 => Kind::Handle; }
     0x1001 0x1002 devx::modify {
         must 0x1000 => Kind::Handle;
         must 0x1001 => COMMAND;
@@ -275,7 +288,7 @@ const METHODS: &[Method] = methods! {
         may 0x1005 => EIGHT;
         may 0x1006 => Kind::Handle;
     }
-    0x1002 0x1001 devx::umem::deregister { must 0x1000 => Kind::Handle; }
+    0x1002 0x1001 destroy::<DevxUmem, 0x1000> { must 0x1000 => Kind::Handle; }
     // MLX5_IB_OBJECT_FLOW_MATCHER
     0x1003 0x1000 flow_matcher::create {
         must 0x1000 => Kind::NewHandle;
@@ -285,7 +298,7 @@ const METHODS: &[Method] = methods! {
         may 0x1004 => NUMBER;
         may 0x1005 => NUMBER;
     }
-    0x1003 0x1001 flow_matcher::destroy_handle { must 0x1000 => Kind::Handle; }
+    0x1003 0x1001 destroy::<Matcher, 0x1000> { must 0x1000 => Kind::Handle; }
     // MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD
     0x1004 0x1000 devx::answer::create { must 0x1000 => Kind::NewHandle; }
     // MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD
@@ -298,5 +311,5 @@ const METHODS: &[Method] = methods! {
         must 0x1003 => Kind::Out(4);
         must 0x1004 => Kind::Out(4);
     }
-    0x1008 0x1001 uar::deallocate { must 0x1000 => Kind::Handle; }
+    0x1008 0x1001 destroy::<Uar, 0x1000> { must 0x1000 => Kind::Handle; }
 };

@@ -9,15 +9,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use libc::{c_int, c_void, off_t};
+use libc::{c_int, off_t};
 
-use super::super::objects::file::CommandFile;
-use super::super::objects::uar::Page;
-use super::super::process::errno::{Errno, Result, last};
+use super::super::process::errno::{Result, last};
 use super::super::process::lock;
-use super::super::process::trap::{self, PAGE};
+use super::super::process::trap::PAGE;
 use super::super::tree::config::can_trap;
-use super::function::Function;
 use crate::card::{Card, Profile};
 use crate::private::system;
 
@@ -28,11 +25,6 @@ pub(in super::super) fn is_readable() -> bool {
 
 /// `MLX5_IB_CLOCK_INFO_V1`
 pub(in super::super) const VERSION: u32 = 0;
-
-/// Page offsets of `mmap` that encode a command: it, and below an index (`enum mlx5_ib_mmap_cmd`).
-const COMMAND: u32 = 8;
-const CORE_CLOCK: u64 = 5;
-const CLOCK_INFO: u64 = 7;
 
 /// How often the page is written anew, where the card is used.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -88,11 +80,10 @@ struct Info {
     written: Mutex<Instant>,
 }
 
-/// A card's clock: what of it programs have mapped.
+/// A card's clock: the page of it that programs have mapped.
 #[derive(Default)]
 pub(in super::super) struct Clock {
     info: OnceLock<Info>,
-    register: OnceLock<&'static Page>,
 }
 
 impl Info {
@@ -141,14 +132,14 @@ impl Info {
 }
 
 impl Clock {
-    /// The page; it is written when it is first asked for.
-    fn info(&self, function: &Function) -> Result<&Info> {
+    /// Returns the file of the page, which is written when it is first asked for.
+    pub fn file(&self, card: &Card) -> Result<c_int> {
         if let Some(info) = self.info.get() {
-            return Ok(info);
+            return Ok(info.file);
         }
-        let info = Info::new(function.enter(|card| card.identity.profile))?;
-        function.enter(|card| info.write(card));
-        Ok(self.info.get_or_init(|| info))
+        let info = Info::new(card.identity.profile)?;
+        info.write(card);
+        Ok(self.info.get_or_init(|| info).file)
     }
 
     /// Keeps the clock page of a card up to date, if a program has mapped it. With virtual time it
@@ -161,63 +152,6 @@ impl Clock {
             info.write(card);
             *written = Instant::now();
         }
-    }
-}
-
-/// `mmap` of the register or the page. `None` if the offset is of neither.
-///
-/// # Safety
-/// With MAP_FIXED, nothing uses the replaced mapping of the page at `address` any more.
-pub(in super::super) unsafe fn map(
-    file: &CommandFile,
-    address: *mut c_void,
-    protection: c_int,
-    flags: c_int,
-    offset: off_t,
-) -> Option<Result<*mut c_void>> {
-    let number = offset as u64 / PAGE as u64;
-    let (command, index) = (number >> COMMAND, number & 0xff);
-    let function = file.function();
-    let fixed = flags & libc::MAP_FIXED;
-    match command {
-        CLOCK_INFO if index == u64::from(VERSION) => Some((|| {
-            if protection & (libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
-                return Err(Errno::EPERM);
-            }
-            let info = function.clock.info(function)?;
-            // SAFETY: the caller guarantees that the replaced page is no longer used. The model's
-            // file has the new page.
-            let at = unsafe {
-                system::mmap(address, PAGE, libc::PROT_READ, libc::MAP_SHARED | fixed, info.file, 0)
-            };
-            if at == libc::MAP_FAILED { Err(last()) } else { Ok(at) }
-        })()),
-        CORE_CLOCK if is_readable() => Some((|| {
-            if protection & (libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
-                return Err(Errno::EPERM);
-            }
-            let page = *function.clock.register.get_or_init(|| {
-                let page = Page::of_clock(function.index, function.engine(), &function.clock);
-                Box::leak(Box::new(page))
-            });
-            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
-            // SAFETY: the caller guarantees that the replaced page is no longer used.
-            let at = unsafe { system::mmap(address, PAGE, libc::PROT_NONE, kind, -1, 0) };
-            if at == libc::MAP_FAILED {
-                return Err(last());
-            }
-            trap::unblock();
-            trap::replaced(at as usize, PAGE);
-            if !trap::mapped(at as usize, trap::Target::Card(page)) {
-                // SAFETY: the page was mapped above, and the program does not know it yet.
-                unsafe { system::munmap(at, PAGE) };
-                return Err(Errno::ENOMEM);
-            }
-            // SAFETY: MADV_DONTFORK changes no byte of the page, which was mapped above.
-            unsafe { system::madvise(at, PAGE, libc::MADV_DONTFORK) };
-            Ok(at)
-        })()),
-        _ => None,
     }
 }
 

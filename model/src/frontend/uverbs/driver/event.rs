@@ -6,14 +6,14 @@
 //! unread events' objects, in order, and takes a destroyed object's events back out of the socket.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use libc::{c_int, c_void};
 
-use super::super::process::descriptors::{self, Descriptor, aside};
+use super::super::process::descriptors::{self, Descriptors, OpenFile, aside};
 use super::super::process::errno::{Result, last};
-use super::super::process::lock;
-use super::running::Running;
+use super::super::process::{lock, thread};
 use crate::private::{self, system};
 
 /// The source of an event.
@@ -23,6 +23,15 @@ pub(in super::super) struct Source {
     pub user_handle: u64,
     /// The file's identifier of the source, unique among objects that share a queue.
     pub id: u64,
+}
+
+impl Source {
+    /// Creates an object's identity in event queues: the program's handle, and a number that no other
+    /// object of the process ever has.
+    pub fn new(user_handle: u64) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { user_handle, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
 }
 
 /// Events on their way to a program.
@@ -50,6 +59,24 @@ struct State {
     overflowed: bool,
 }
 
+/// A completion channel.
+pub(in super::super) struct Completions(pub Arc<EventQueue>);
+
+/// An asynchronous event file.
+pub(in super::super) struct Events(pub Arc<EventQueue>);
+
+impl OpenFile for Completions {
+    fn release(&self) {
+        self.0.abandon();
+    }
+}
+
+impl OpenFile for Events {
+    fn release(&self) {
+        self.0.abandon();
+    }
+}
+
 /// Bytes of `ib_uverbs_comp_event_desc`.
 const COMPLETION: usize = 8;
 /// Bytes of `ib_uverbs_async_event_desc`.
@@ -57,31 +84,45 @@ const ASYNC: usize = 16;
 /// Events of the device that wait for a program; the kernel has no limit but memory.
 pub(super) const MOST_WAITING: usize = 1 << 14;
 
+/// Event types (`device.h`, `MLX5_EVENT_TYPE_*`).
+pub(in super::super) mod kind {
+    pub const COMPLETION: u8 = 0x00;
+    pub const PATH_MIGRATED: u8 = 0x01;
+    pub const COMMUNICATION_ESTABLISHED: u8 = 0x02;
+    pub const SEND_QUEUE_DRAINED: u8 = 0x03;
+    pub const CQ_ERROR: u8 = 0x04;
+    pub const QP_CATASTROPHIC: u8 = 0x05;
+    pub const PATH_MIGRATION_FAILED: u8 = 0x07;
+    pub const PORT_CHANGE: u8 = 0x09;
+    pub const QP_INVALID_REQUEST: u8 = 0x10;
+    pub const QP_ACCESS_ERROR: u8 = 0x11;
+    pub const SRQ_CATASTROPHIC: u8 = 0x12;
+    pub const SRQ_LAST_WQE: u8 = 0x13;
+    pub const SRQ_LIMIT: u8 = 0x14;
+    pub const TARGET_DRAINED: u8 = 0x1c;
+    pub const TARGET_KEY_VIOLATION: u8 = 0x1d;
+    pub const GENERAL: u8 = 0x22;
+    /// `enum ib_event_type`: the device itself has failed. No EQE says so.
+    pub const DEVICE_FATAL: u32 = 8;
+}
+
 impl EventQueue {
-    /// A completion channel and the program's descriptor of it.
-    pub fn completions(running: &Running) -> Result<(Arc<Self>, c_int)> {
-        Self::new(running, COMPLETION, Descriptor::Completions)
+    /// Opens a completion channel. Returns it, and the program's descriptor of it.
+    pub fn completions(descriptors: &Descriptors) -> Result<(Arc<Completions>, c_int)> {
+        Self::subscribed(descriptors, COMPLETION, |queue| Arc::new(Completions(queue)))
     }
 
-    /// An asynchronous event file and the program's descriptor of it.
-    pub fn events(running: &Running) -> Result<(Arc<Self>, c_int)> {
-        Self::new(running, ASYNC, Descriptor::Events)
+    /// Opens an asynchronous event file. Returns it, and the program's descriptor of it.
+    pub fn events(descriptors: &Descriptors) -> Result<(Arc<Events>, c_int)> {
+        Self::subscribed(descriptors, ASYNC, |queue| Arc::new(Events(queue)))
     }
 
-    /// A file of events of `size` bytes that a program subscribes to, and its descriptor of it.
-    pub fn subscribed(
-        running: &Running,
+    /// Opens a file of events of `size` bytes. Returns it, and the program's descriptor of it.
+    pub fn subscribed<T: OpenFile>(
+        descriptors: &Descriptors,
         size: usize,
-        kind: impl FnOnce(Arc<Self>) -> Descriptor,
-    ) -> Result<(Arc<Self>, c_int)> {
-        Self::new(running, size, kind)
-    }
-
-    fn new(
-        running: &Running,
-        size: usize,
-        kind: impl FnOnce(Arc<Self>) -> Descriptor,
-    ) -> Result<(Arc<Self>, c_int)> {
+        kind: impl FnOnce(Arc<Self>) -> Arc<T>,
+    ) -> Result<(Arc<T>, c_int)> {
         let mut pair = [0; 2];
         let flags = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
         // SAFETY: the call writes the two descriptors of `pair`.
@@ -116,9 +157,9 @@ impl EventQueue {
             abandoned: false,
             overflowed: false,
         };
-        let queue = Arc::new(Self { state: Mutex::new(state) });
-        running.descriptors.enter(user, kind(queue.clone())).inspect_err(|_| close(user))?;
-        Ok((queue, user))
+        let file = kind(Arc::new(Self { state: Mutex::new(state) }));
+        descriptors.enter(user, file.clone()).inspect_err(|_| close(user))?;
+        Ok((file, user))
     }
 
     /// Tells of a completion event of a CQ.
@@ -169,7 +210,7 @@ impl EventQueue {
         if !state.bringing {
             state.bringing = true;
             let queue = self.clone();
-            super::super::process::thread(move || queue.bring());
+            thread(move || queue.bring());
         }
     }
 

@@ -11,17 +11,16 @@ use mlx5_sys::ifc::{
     alloc_uar_out, create_eq_in, create_eq_out, eqc, opcode,
 };
 
-use super::super::objects::devx::event::{Offered, Subscriptions};
-use super::super::objects::dm::Window;
-use super::super::objects::flow::Flows;
-use super::super::objects::xrcd::Domains;
 use super::super::process::errno::{Errno, Result};
 use super::super::process::lock;
 use super::super::tree::identity::Device;
 use super::boot::boot;
 use super::clock::Clock;
 use super::command::{Caps, Command};
-use super::event::{EventQueue, Source};
+use super::event::{EventQueue, Source, kind};
+use super::steering::{Flows, Run};
+use super::subscriptions::{Offered, Subscriptions};
+use super::window::Window;
 use crate::card::Card;
 use crate::engine::Engine;
 use crate::object::Memic;
@@ -39,44 +38,28 @@ const PAGE: usize = 4096;
 
 /// Event types an asynchronous event queue listens for (`device.h`, `MLX5_EVENT_TYPE_*`).
 const ASYNC_EVENTS: [u8; 15] = [
-    event::PATH_MIGRATED,
-    event::COMMUNICATION_ESTABLISHED,
-    event::SEND_QUEUE_DRAINED,
-    event::CQ_ERROR,
-    event::QP_CATASTROPHIC,
-    event::PATH_MIGRATION_FAILED,
-    event::PORT_CHANGE,
-    event::QP_INVALID_REQUEST,
-    event::QP_ACCESS_ERROR,
-    event::SRQ_CATASTROPHIC,
-    event::SRQ_LAST_WQE,
-    event::SRQ_LIMIT,
-    event::TARGET_DRAINED,
-    event::TARGET_KEY_VIOLATION,
-    event::GENERAL,
+    kind::PATH_MIGRATED,
+    kind::COMMUNICATION_ESTABLISHED,
+    kind::SEND_QUEUE_DRAINED,
+    kind::CQ_ERROR,
+    kind::QP_CATASTROPHIC,
+    kind::PATH_MIGRATION_FAILED,
+    kind::PORT_CHANGE,
+    kind::QP_INVALID_REQUEST,
+    kind::QP_ACCESS_ERROR,
+    kind::SRQ_CATASTROPHIC,
+    kind::SRQ_LAST_WQE,
+    kind::SRQ_LIMIT,
+    kind::TARGET_DRAINED,
+    kind::TARGET_KEY_VIOLATION,
+    kind::GENERAL,
 ];
 
-/// Event types (`device.h`, `MLX5_EVENT_TYPE_*`).
-pub(in super::super) mod event {
-    pub const COMPLETION: u8 = 0x00;
-    pub const PATH_MIGRATED: u8 = 0x01;
-    pub const COMMUNICATION_ESTABLISHED: u8 = 0x02;
-    pub const SEND_QUEUE_DRAINED: u8 = 0x03;
-    pub const CQ_ERROR: u8 = 0x04;
-    pub const QP_CATASTROPHIC: u8 = 0x05;
-    pub const PATH_MIGRATION_FAILED: u8 = 0x07;
-    pub const PORT_CHANGE: u8 = 0x09;
-    pub const QP_INVALID_REQUEST: u8 = 0x10;
-    pub const QP_ACCESS_ERROR: u8 = 0x11;
-    pub const SRQ_CATASTROPHIC: u8 = 0x12;
-    pub const SRQ_LAST_WQE: u8 = 0x13;
-    pub const SRQ_LIMIT: u8 = 0x14;
-    pub const TARGET_DRAINED: u8 = 0x1c;
-    pub const TARGET_KEY_VIOLATION: u8 = 0x1d;
-    pub const GENERAL: u8 = 0x22;
-    /// `enum ib_event_type`: the device itself has failed. No EQE says so.
-    pub const DEVICE_FATAL: u32 = 8;
-}
+/// A file: device and inode.
+pub(in super::super) type FileId = (u64, u64);
+
+/// XRC domains by the files behind them, and how many contexts have each open.
+pub(in super::super) type Domains = HashMap<FileId, (u32, usize)>;
 
 /// One device.
 pub(in super::super) struct Function {
@@ -203,9 +186,9 @@ impl Function {
         &self.domains
     }
 
-    /// Returns the flows of Ethernet queue pairs.
-    pub fn flows(&self) -> &Mutex<Flows> {
-        &self.flows
+    /// Changes the flows of Ethernet queue pairs, by commands.
+    pub fn steer<R>(&self, change: impl FnOnce(&mut Flows, Run<'_>) -> R) -> R {
+        change(&mut lock(&self.flows), &|command| self.run(command))
     }
 
     /// Returns the recipients of this device's events.
@@ -266,7 +249,7 @@ impl Listeners {
     /// Reports `IBV_EVENT_DEVICE_FATAL` to all files.
     fn tell_fatal(&self) {
         for queue in &self.ports {
-            queue.post_async(Source { user_handle: 1, id: 0 }, event::DEVICE_FATAL);
+            queue.post_async(Source { user_handle: 1, id: 0 }, kind::DEVICE_FATAL);
         }
     }
 
@@ -284,31 +267,31 @@ impl Listeners {
             }
         };
         match eqe[1] {
-            event::COMPLETION => {
+            kind::COMPLETION => {
                 if let Some(cq) = self.cqs.get(&(word(0x38) & 0xff_ffff)) {
                     if let Some((channel, source)) = &cq.channel {
                         channel.post_completion(*source);
                     }
                 }
             }
-            event::CQ_ERROR => {
+            kind::CQ_ERROR => {
                 if let Some(cq) = self.cqs.get(&(word(0x20) & 0xff_ffff)) {
                     if let Some((events, source)) = &cq.events {
                         events.post_async(*source, 0);
                     }
                 }
             }
-            event::QP_CATASTROPHIC => of_qp(1),
-            event::QP_INVALID_REQUEST => of_qp(2),
-            event::QP_ACCESS_ERROR => of_qp(3),
-            event::COMMUNICATION_ESTABLISHED => of_qp(4),
-            event::SEND_QUEUE_DRAINED => of_qp(5),
-            event::PATH_MIGRATED => of_qp(6),
-            event::PATH_MIGRATION_FAILED => of_qp(7),
-            event::SRQ_CATASTROPHIC => of_srq(14),
-            event::SRQ_LIMIT => of_srq(15),
-            event::SRQ_LAST_WQE => of_qp(16),
-            event::PORT_CHANGE => {
+            kind::QP_CATASTROPHIC => of_qp(1),
+            kind::QP_INVALID_REQUEST => of_qp(2),
+            kind::QP_ACCESS_ERROR => of_qp(3),
+            kind::COMMUNICATION_ESTABLISHED => of_qp(4),
+            kind::SEND_QUEUE_DRAINED => of_qp(5),
+            kind::PATH_MIGRATED => of_qp(6),
+            kind::PATH_MIGRATION_FAILED => of_qp(7),
+            kind::SRQ_CATASTROPHIC => of_srq(14),
+            kind::SRQ_LIMIT => of_srq(15),
+            kind::SRQ_LAST_WQE => of_qp(16),
+            kind::PORT_CHANGE => {
                 // Subtype 1 is down, 4 active; the port is in the upper half of its byte.
                 let event = match eqe[3] {
                     1 => 10,

@@ -8,9 +8,15 @@
 pub(super) mod boot;
 pub(super) mod clock;
 pub(super) mod command;
+pub(super) mod counters;
 pub(super) mod event;
 pub(super) mod function;
+pub(super) mod mapping;
 pub(super) mod pins;
 pub(super) mod poll;
+pub(super) mod registers;
 pub(super) mod running;
+pub(super) mod steering;
+pub(super) mod subscriptions;
 pub(super) mod umem;
+pub(super) mod window;

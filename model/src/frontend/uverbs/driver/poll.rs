@@ -3,11 +3,10 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use super::super::objects::uar::Page;
-use super::super::process::own_process;
 use super::super::process::trap::PAGE;
+use super::super::process::{own_process, thread};
 use super::super::tree::config::Mode;
-use super::running::Running;
+use super::registers::{Page, Registers};
 use crate::private::system;
 use crate::queue::RECORDLESS;
 
@@ -38,26 +37,25 @@ fn look(page: &Page, must: bool) -> bool {
 
 /// Executes everything that was posted since the last call to the devices that this thread opened in
 /// manual mode.
-pub(in super::super) fn run() {
-    let Some(running) = Running::current() else { return };
-    for page in running.registers.of_this_thread() {
+pub(in super::super) fn run(registers: &Registers) {
+    for page in registers.of_this_thread() {
         look(page, true);
     }
 }
 
 /// Starts the thread that looks at polled pages, once in a process.
-pub(in super::super) fn start(running: &'static Running) {
+pub(in super::super) fn start(registers: &'static Registers) {
     static OF: AtomicI32 = AtomicI32::new(0);
     let process = own_process();
     if OF.swap(process, Ordering::AcqRel) != process {
-        super::super::process::thread(move || watch(running));
+        thread(move || watch(registers));
     }
 }
 
 /// Between two looks that found nothing. A program that polls for completions needs the processor.
 const PAUSE: Duration = Duration::from_micros(20);
 
-fn watch(running: &'static Running) {
+fn watch(registers: &'static Registers) {
     // The timer's own slack would be more than twice the pause.
     // A refusal only makes pauses longer.
     // SAFETY: the request passes no memory.
@@ -65,7 +63,7 @@ fn watch(running: &'static Running) {
     crate::engine::be_brief();
     loop {
         let mut found = false;
-        for page in running.registers.of(Mode::Polled) {
+        for page in registers.of(Mode::Polled) {
             found |= look(page, false);
         }
         if !found {

@@ -1,20 +1,18 @@
 //! The devices of this process, from the first open of a device on.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::super::objects::mappings;
-use super::super::objects::uar::Registers;
 use super::super::process::descriptors::{self, Descriptors};
 use super::super::process::errno::{Errno, Result};
-use super::super::process::own_process;
 use super::super::process::trap;
+use super::super::process::{in_children, own_process};
 use super::super::tree::config::{Config, Network, Time};
 use super::super::tree::discovery::{Discovery, discovery};
-use super::super::visitor;
 use super::function::{Function, Interrupts};
-use super::pins::{Bus, Pins};
-use super::umem::Records;
+use super::pins::Bus;
+use super::registers::Registers;
+use super::umem::Pinned;
 use crate::capture::Capture;
 use crate::card::{Card, Identity};
 use crate::clock::Clock;
@@ -38,12 +36,8 @@ pub(in super::super) struct Running {
     pub descriptors: Descriptors,
     /// Register pages.
     pub registers: Registers,
-    /// Number of pinned pages, counted against the limit of locked memory.
-    pub pinned: AtomicU64,
-    /// Pinned pages of doorbell records.
-    pub records: Records,
-    /// Table of the places of pinned pages.
-    pub pins: Arc<Pins>,
+    /// Memory that the devices may reach.
+    pub pinned: Pinned,
     /// Connections, once an event channel was opened.
     manager: OnceLock<&'static Manager>,
 }
@@ -106,19 +100,15 @@ impl Running {
 
     fn start() -> Result<Self> {
         let Discovery::On(offer) = discovery() else { return Err(Errno::ENODEV) };
-        static WATCHED: AtomicBool = AtomicBool::new(false);
-        if !WATCHED.swap(true, Ordering::AcqRel) {
-            // SAFETY: `forked` has the required type. It takes no lock: it stores to atomics and
-            // closes descriptors.
-            unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-        }
+        static ASKED: AtomicBool = AtomicBool::new(false);
+        in_children(&ASKED, forked);
         let guarded = trap::installed() || trap::install();
-        let pins = Arc::new(Pins::default());
+        let pinned = Pinned::default();
         // SAFETY: the handlers of `trap` call `recover`, and are never removed. The addresses are
         // those of memory that the program has registered. No reference covers that memory while a
         // device may access it.
         let memory = unsafe { ProcessMemory::new(guarded) };
-        let memory = Arc::new(Bus { memory, pins: pins.clone() });
+        let memory = Arc::new(Bus { memory, pins: pinned.pins.clone() });
         let host = (offer.config.time == Time::Virtual).then(Arc::<VirtualTime>::default);
         // Virtual time repeats a run, with all its numbers.
         let seed = if host.is_some() { 0 } else { seed() };
@@ -180,9 +170,7 @@ impl Running {
             functions,
             descriptors: Descriptors::default(),
             registers: Registers::new()?,
-            pinned: AtomicU64::new(0),
-            records: Records::default(),
-            pins,
+            pinned,
             manager: OnceLock::new(),
         })
     }
@@ -253,8 +241,6 @@ extern "C" fn forked() {
     STARTING.store(0, Ordering::Release);
     descriptors::forget();
     trap::forget();
-    mappings::forget();
-    visitor::forget();
     crate::stores::forget();
     trace::forget();
 }

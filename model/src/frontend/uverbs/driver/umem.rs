@@ -3,19 +3,25 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::super::process::errno::{Errno, Result};
 use super::super::process::lock;
 use super::super::tree::privilege;
-use super::pins::Pin;
-use super::running::Running;
+use super::pins::{Pin, Pins};
 use crate::private::{files, system};
 
-/// Pages that hold doorbell records, by address: many records share one, which is pinned once.
-#[derive(Default)]
-pub(in super::super) struct Records(Mutex<BTreeMap<u64, Weak<Umem>>>);
+/// Memory of the process that its devices may reach.
+#[derive(Debug, Default)]
+pub(in super::super) struct Pinned {
+    /// Number of pinned pages, counted against the limit of locked memory.
+    count: AtomicU64,
+    /// Pages that hold doorbell records, by address: many records share one, which is pinned once.
+    records: Mutex<BTreeMap<u64, Weak<Umem>>>,
+    /// The places of pinned pages.
+    pub pins: Arc<Pins>,
+}
 
 /// Page of the processor and of page lists.
 pub(in super::super) const PAGE: u64 = 4096;
@@ -31,14 +37,8 @@ pub(in super::super) struct Umem {
 /// Pages that count against the limit of locked memory.
 #[derive(Debug)]
 struct Counted {
-    running: &'static Running,
+    pinned: &'static Pinned,
     pages: u64,
-}
-
-impl std::fmt::Debug for Running {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Running")
-    }
 }
 
 impl Umem {
@@ -48,12 +48,7 @@ impl Umem {
     /// - EINVAL for zero bytes, or for a range that wraps around.
     /// - ENOMEM beyond the limit of locked memory.
     /// - EFAULT for memory that is not mapped, or not writable although `writable` is set.
-    pub fn pin(
-        running: &'static Running,
-        address: u64,
-        length: u64,
-        writable: bool,
-    ) -> Result<Self> {
+    pub fn pin(pinned: &'static Pinned, address: u64, length: u64, writable: bool) -> Result<Self> {
         let end = address.checked_add(length).ok_or(Errno::EINVAL)?;
         let last = end.checked_next_multiple_of(PAGE).ok_or(Errno::EINVAL)?;
         let first = address / PAGE * PAGE;
@@ -61,15 +56,15 @@ impl Umem {
             return Err(Errno::EINVAL);
         }
         let pages = (last - first) / PAGE;
-        let pinned = running.pinned.fetch_add(pages, Ordering::AcqRel) + pages;
-        let counted = Counted { running, pages };
-        if pinned > limit() && !privilege::has(privilege::CAP_IPC_LOCK) {
+        let count = pinned.count.fetch_add(pages, Ordering::AcqRel) + pages;
+        let counted = Counted { pinned, pages };
+        if count > limit() && !privilege::has(privilege::CAP_IPC_LOCK) {
             return Err(Errno::ENOMEM);
         }
         if !mapped(first, last, writable) {
             return Err(Errno::EFAULT);
         }
-        Ok(Self { counted, address, pin: running.pins.pin(first..last)? })
+        Ok(Self { counted, address, pin: pinned.pins.pin(first..last)? })
     }
 
     /// Bus address of an address in this memory.
@@ -82,15 +77,15 @@ impl Umem {
     /// # Errors
     /// The errors of [`Umem::pin`]: EINVAL for a page that wraps around, ENOMEM beyond the limit of
     /// locked memory, EFAULT for a page that is not mapped writable.
-    pub fn pin_record(running: &'static Running, address: u64) -> Result<Arc<Self>> {
+    pub fn pin_record(pinned: &'static Pinned, address: u64) -> Result<Arc<Self>> {
         let page = address / PAGE;
-        let mut pages = lock(&running.records.0);
+        let mut pages = lock(&pinned.records);
         // A page that was moved aside is another one than the program has there now.
         let known = pages.get(&page).and_then(Weak::upgrade);
         if let Some(umem) = known.filter(|umem| umem.pin.is_in_place()) {
             return Ok(umem);
         }
-        let umem = Arc::new(Self::pin(running, page * PAGE, PAGE, true)?);
+        let umem = Arc::new(Self::pin(pinned, page * PAGE, PAGE, true)?);
         pages.retain(|_, umem| umem.strong_count() > 0);
         pages.insert(page, Arc::downgrade(&umem));
         Ok(umem)
@@ -112,7 +107,7 @@ impl Umem {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.running.pinned.fetch_sub(self.pages, Ordering::AcqRel);
+        self.pinned.count.fetch_sub(self.pages, Ordering::AcqRel);
     }
 }
 

@@ -3,9 +3,8 @@
 use super::super::process::errno::{Errno, Result};
 use super::super::process::user;
 use super::super::request::abi::{CreateAh, CreateAhDriverReply};
-use super::super::request::ioctl::Attributes;
 use super::super::request::legacy::Request;
-use super::file::{CommandFile, Object};
+use super::file::{CommandFile, Object, Turn};
 use super::path;
 use super::pd::Pd;
 use crate::card::Link;
@@ -34,17 +33,21 @@ pub(in super::super) fn create(file: &CommandFile, request: &Request) -> Result<
         }
         reply.dmac = neighbour(&destination.dgid);
     }
-    let handle = state.enter(Object::Ah(Ah { pd: asked.pd_handle }));
+    let handle = state.enter(Ah { pd: asked.pd_handle });
     request.reply(&handle.to_ne_bytes())?;
     request.reply_driver(&user::bytes(&reply))
 }
 
-/// `AH_DESTROY`.
-pub(in super::super) fn destroy(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    file.state().remove(attributes.handle(0)?, |_: &Ah| Ok(()))
-}
+impl Object for Ah {
+    fn each_used(&self, each: &mut dyn FnMut(u32)) {
+        each(self.pd);
+    }
 
-/// `DESTROY_AH`, legacy.
-pub(in super::super) fn destroy_legacy(file: &CommandFile, request: &Request) -> Result<()> {
-    file.state().remove(request.word(0)?, |_: &Ah| Ok(()))
+    fn turn(&self) -> Turn {
+        Turn::Users
+    }
+
+    fn destroy(&self, _file: &CommandFile, _uid: u16) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
 }

@@ -10,10 +10,9 @@ use mlx5_sys::ifc::{
 use zerocopy::IntoBytes;
 
 use super::super::driver::command::Command;
-use super::super::driver::event::EventQueue;
+use super::super::driver::event::{Completions, EventQueue, Events, Source};
 use super::super::driver::function::CqListener;
 use super::super::driver::umem::Umem;
-use super::super::process::descriptors::Descriptor;
 use super::super::process::errno::{Errno, Result};
 use super::super::process::{lock, user};
 use super::super::request::abi::{
@@ -22,7 +21,8 @@ use super::super::request::abi::{
 };
 use super::super::request::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::super::request::legacy::Request;
-use super::file::{self, CommandFile, Object, State};
+use super::file::{CommandFile, Object, State, Turn};
+use super::uar;
 use crate::object::MiniFormat;
 
 /// A completion queue.
@@ -52,7 +52,7 @@ struct Asked {
 /// `CREATE_COMP_CHANNEL`.
 pub(in super::super) fn create_channel(file: &CommandFile, request: &Request) -> Result<()> {
     file.state().context()?;
-    let (_, fd) = EventQueue::completions(file.running)?;
+    let (_, fd) = EventQueue::completions(&file.running.descriptors)?;
     request.reply(&fd.to_ne_bytes())
 }
 
@@ -113,10 +113,8 @@ pub(in super::super) fn create_extended(file: &CommandFile, request: &Request) -
 
 /// The queue an event descriptor stands for.
 fn completions(file: &CommandFile, fd: c_int) -> Result<Arc<EventQueue>> {
-    match file.running.descriptors.get(fd) {
-        Some(Descriptor::Completions(queue)) => Ok(queue),
-        _ => Err(Errno::EBADF),
-    }
+    let channel = file.running.descriptors.get_as::<Completions>(fd);
+    channel.map(|channel| channel.0.clone()).ok_or(Errno::EBADF)
 }
 
 /// Returns the event queue of an object: the queue of the file it names, or the context's.
@@ -127,10 +125,10 @@ pub(super) fn events(
 ) -> Result<Option<Arc<EventQueue>>> {
     match fd {
         None => Ok(state.context()?.events.clone()),
-        Some(fd) => match file.running.descriptors.get(fd) {
-            Some(Descriptor::Events(queue)) => Ok(Some(queue)),
-            _ => Err(Errno::EBADF),
-        },
+        Some(fd) => {
+            let events = file.running.descriptors.get_as::<Events>(fd).ok_or(Errno::EBADF)?;
+            Ok(Some(events.0.clone()))
+        }
     }
 }
 
@@ -193,12 +191,12 @@ fn make(
         return Err(Errno::EINVAL);
     }
     let uar = u32::from(given.uar_page_index);
-    state.page_of(uar).ok_or(Errno::EINVAL)?;
+    uar::check(state, uar)?;
     let channel = asked.channel.map(|fd| completions(file, fd)).transpose()?;
     let events = events(file, state, asked.events)?;
     let length = u64::from(entries) * u64::from(given.cqe_size);
-    let buffer = Umem::pin(file.running, given.buf_addr, length, true)?;
-    let record = Umem::pin_record(file.running, given.db_addr)?;
+    let buffer = Umem::pin(&file.running.pinned, given.buf_addr, length, true)?;
+    let record = Umem::pin_record(&file.running.pinned, given.db_addr)?;
 
     let mut command = Command::new(opcode::CREATE_CQ, create_cq_in::SIZE, create_cq_out::SIZE);
     command.set(create_cq_in::UID, uid);
@@ -220,13 +218,13 @@ fn make(
     command.pages(buffer.pages());
     let number = create_cq_out::CQN.get(&function.run(command)?) as u32;
 
-    let source = file::source(asked.user_handle);
+    let source = Source::new(asked.user_handle);
     let listener = CqListener {
         channel: channel.clone().map(|queue| (queue, source)),
         events: events.clone().map(|queue| (queue, source)),
     };
     lock(function.listeners()).cqs.insert(number, listener);
-    let handle = state.enter(Object::Cq(Cq {
+    let handle = state.enter(Cq {
         number,
         cqe_size: given.cqe_size,
         entries,
@@ -234,45 +232,32 @@ fn make(
         events: events.map(|queue| (queue, source.id)),
         buffer,
         _record: record,
-    }));
+    });
     Ok((handle, entries - 1, CreateCqDriverReply { cqn: number, reserved: 0 }))
 }
 
-/// A queue goes. Gives how many of its events were read.
-pub(super) fn destroy(file: &CommandFile, uid: u16, cq: &Cq) -> Result<DestroyCqReply> {
-    let function = file.function();
-    let mut command = Command::new(opcode::DESTROY_CQ, destroy_cq_in::SIZE, destroy_cq_out::SIZE);
-    command.set(destroy_cq_in::UID, uid);
-    command.set(destroy_cq_in::CQN, cq.number);
-    function.run(command)?;
-    lock(function.listeners()).cqs.remove(&cq.number);
-    let read = |queue: &Option<(Arc<EventQueue>, u64)>| {
-        queue.as_ref().map_or(0, |(queue, id)| queue.retract(*id))
-    };
-    Ok(DestroyCqReply {
-        comp_events_reported: read(&cq.channel),
-        async_events_reported: read(&cq.events),
-    })
-}
+impl Object for Cq {
+    fn turn(&self) -> Turn {
+        Turn::CompletionQueues
+    }
 
-fn remove(file: &CommandFile, handle: u32) -> Result<DestroyCqReply> {
-    let mut state = file.state();
-    let uid = state.context()?.uid;
-    state.remove(handle, |cq: &Cq| destroy(file, uid, cq))
-}
-
-/// `CQ_DESTROY`.
-pub(in super::super) fn destroy_handle(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
-    let reply = remove(file, attributes.handle(0)?)?;
-    attributes.put(1, reply.as_bytes())
-}
-
-/// `DESTROY_CQ`, legacy.
-pub(in super::super) fn destroy_legacy(file: &CommandFile, request: &Request) -> Result<()> {
-    request.reply(remove(file, request.word(8)?)?.as_bytes())
+    fn destroy(&self, file: &CommandFile, uid: u16) -> Result<Vec<u8>> {
+        let function = file.function();
+        let mut command =
+            Command::new(opcode::DESTROY_CQ, destroy_cq_in::SIZE, destroy_cq_out::SIZE);
+        command.set(destroy_cq_in::UID, uid);
+        command.set(destroy_cq_in::CQN, self.number);
+        function.run(command)?;
+        lock(function.listeners()).cqs.remove(&self.number);
+        let read = |queue: &Option<(Arc<EventQueue>, u64)>| {
+            queue.as_ref().map_or(0, |(queue, id)| queue.retract(*id))
+        };
+        let reply = DestroyCqReply {
+            comp_events_reported: read(&self.channel),
+            async_events_reported: read(&self.events),
+        };
+        Ok(user::bytes(&reply))
+    }
 }
 
 /// `RESIZE_CQ`: the card goes on in a new ring, and the library carries over what is in the old.
@@ -299,7 +284,7 @@ pub(in super::super) fn resize(file: &CommandFile, request: &Request) -> Result<
             return Err(Errno::EINVAL);
         }
         let length = u64::from(entries) * u64::from(cq.cqe_size);
-        let buffer = Umem::pin(file.running, given.buf_addr, length, true)?;
+        let buffer = Umem::pin(&file.running.pinned, given.buf_addr, length, true)?;
         let mut command = Command::new(opcode::MODIFY_CQ, modify_cq_in::SIZE, modify_cq_out::SIZE);
         command.set(modify_cq_in::UID, uid);
         command.set(modify_cq_in::OP_MOD, RESIZE);

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use libc::c_int;
 use mlx5_sys::ifc::{
     Field, alloc_transport_domain_in, alloc_transport_domain_out, atomic_caps, cmd_hca_cap,
-    create_uctx_in, create_uctx_out, dealloc_transport_domain_in, dealloc_transport_domain_out,
-    destroy_uctx_in, destroy_uctx_out, device_mem_cap, odp_cap, opcode, query_adapter_in,
+    create_uctx_in, create_uctx_out, device_mem_cap, odp_cap, opcode, query_adapter_in,
     query_adapter_out, query_adapter_param_block, query_hca_cap_in, query_hca_cap_out,
     query_special_contexts_in, query_special_contexts_out,
 };
@@ -20,23 +19,11 @@ use super::super::process::user;
 use super::super::request::abi::{ExQueryDevice, QueryDevice, Ucontext, UcontextReply};
 use super::super::request::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::super::request::legacy::Request;
-use super::super::visitor;
+use super::context::Context;
 use super::file::CommandFile;
 use super::{uar, wq};
 use crate::card::Link;
 use crate::transport::ethernet::LOG_MAX_LSO;
-
-/// The state that opening a device creates.
-pub(in super::super) struct Context {
-    /// The user id that the device holds responsible for objects; 0 if DevX was not requested.
-    pub uid: u16,
-    /// Version of CQEs that was agreed on.
-    cqe_version: u8,
-    /// Transport domain; queues of Ethernet belong to it.
-    pub domain: u32,
-    /// The destination of asynchronous events.
-    pub events: Option<Arc<EventQueue>>,
-}
 
 /// Lengths of `mlx5_ib_alloc_ucontext_req` and of its second version up to `max_cqe_version`.
 const FIRST_VERSION: usize = 8;
@@ -59,8 +46,8 @@ pub(in super::super) fn get_context(file: &CommandFile, attributes: &mut Attribu
 /// `GET_CONTEXT`, legacy: makes the asynchronous event file too.
 pub(in super::super) fn get_context_legacy(file: &CommandFile, request: &Request) -> Result<()> {
     let reply = open(file, &request.driver, request.driver_room())?;
-    let (queue, fd) = EventQueue::events(file.running)?;
-    listen(file, &queue)?;
+    let (events, fd) = EventQueue::events(&file.running.descriptors)?;
+    listen(file, &events.0)?;
     let vectors = file.function().eqns.len() as u32;
     request.reply(&[(fd as u32).to_ne_bytes(), vectors.to_ne_bytes()].concat())?;
     request.reply_driver(reply.as_bytes())
@@ -107,10 +94,9 @@ fn open(file: &CommandFile, request: &[u8], room: usize) -> Result<UcontextReply
     let cqe_version = asked.max_cqe_version.min(caps.get(cmd_hca_cap::CQE_VERSION) as u8);
     let context = Context { uid, cqe_version, domain, events: None };
     if let Err(error) = file.state().set_context(Context { events: None, ..context }) {
-        destroy(file, &Context { uid, cqe_version, domain, events: None });
+        Context { uid, cqe_version, domain, events: None }.destroy(function);
         return Err(error);
     }
-    visitor::open(file.running);
     describe_context(file, cqe_version, room)
 }
 
@@ -188,40 +174,14 @@ fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<
     })
 }
 
-/// A context goes.
-pub(super) fn destroy(file: &CommandFile, context: &Context) {
-    let function = file.function();
-    let mut command = Command::new(
-        opcode::DEALLOC_TRANSPORT_DOMAIN,
-        dealloc_transport_domain_in::SIZE,
-        dealloc_transport_domain_out::SIZE,
-    );
-    command.set(dealloc_transport_domain_in::UID, context.uid);
-    command.set(dealloc_transport_domain_in::TRANSPORT_DOMAIN, context.domain);
-    let mut gone = function.run(command);
-    if context.uid != 0 {
-        let mut command =
-            Command::new(opcode::DESTROY_UCTX, destroy_uctx_in::SIZE, destroy_uctx_out::SIZE);
-        command.set(destroy_uctx_in::UID, context.uid);
-        gone = gone.and(function.run(command));
-    }
-    if let Err(error) = gone {
-        tracing::warn!(errno = error.0, "a context of a closed file stays");
-    }
-    if let Some(events) = &context.events {
-        let mut listeners = super::super::process::lock(function.listeners());
-        listeners.ports.retain(|queue| !Arc::ptr_eq(queue, events));
-    }
-}
-
 /// `ASYNC_EVENT_ALLOC`.
 pub(in super::super) fn alloc_events(
     file: &CommandFile,
     attributes: &mut Attributes,
 ) -> Result<()> {
     file.state().context()?;
-    let (queue, fd): (_, c_int) = EventQueue::events(file.running)?;
-    listen(file, &queue)?;
+    let (events, fd): (_, c_int) = EventQueue::events(&file.running.descriptors)?;
+    listen(file, &events.0)?;
     attributes.put_handle(0, fd as u64)
 }
 

@@ -7,10 +7,9 @@ use libc::{c_int, c_void, off_t, size_t};
 use mlx5_sys::ifc::{alloc_memic_in, alloc_memic_out, dealloc_memic_in, dealloc_memic_out, opcode};
 
 use super::super::driver::command::Command;
-use super::super::process::descriptors::aside;
 use super::super::process::errno::{Errno, Result, last};
 use super::super::request::ioctl::Attributes;
-use super::file::{CommandFile, Object};
+use super::file::{CommandFile, Object, Turn};
 use crate::object::Memic;
 use crate::private::system;
 
@@ -19,40 +18,6 @@ const PAGE: u64 = 4096;
 const MEMIC: u64 = 0;
 /// `MLX5_IB_MMAP_DEVICE_MEM`, in the second byte of a page offset.
 const COMMAND: u64 = 8;
-
-/// A card's window of device memory.
-pub(in super::super) struct Window {
-    file: c_int,
-    /// Address at which the device reaches it.
-    pub address: u64,
-}
-
-impl Window {
-    /// Creates a window for one card. It exists as long as the process.
-    pub fn new() -> Result<Self> {
-        let length = (Memic::PAGES * PAGE) as usize;
-        // SAFETY: the call reads the name, a C string. The kernel chooses where the new mapping is, of
-        // bytes that the file has.
-        unsafe {
-            let file = system::memfd_create(c"mlx5-memic".as_ptr(), libc::MFD_CLOEXEC);
-            if file < 0 {
-                return Err(last());
-            }
-            let file = aside(file)?;
-            if system::ftruncate(file, length as off_t) != 0 {
-                return Err(last());
-            }
-            let rights = libc::PROT_READ | libc::PROT_WRITE;
-            let at = system::mmap(std::ptr::null_mut(), length, rights, libc::MAP_SHARED, file, 0);
-            if at == libc::MAP_FAILED {
-                return Err(last());
-            }
-            // A forked child has its own card and its own window.
-            system::madvise(at, length, libc::MADV_DONTFORK);
-            Ok(Self { file, address: at as u64 })
-        }
-    }
-}
 
 /// Device memory that a file was given.
 pub(in super::super) struct Dm {
@@ -120,26 +85,23 @@ pub(in super::super) fn allocate(file: &CommandFile, attributes: &mut Attributes
     let dm = Dm { start, length };
     attributes.put(0x1000, &(start % PAGE).to_ne_bytes())?;
     attributes.put(0x1001, &(dm.page() as u16).to_ne_bytes())?;
-    let handle = state.enter(Object::Dm(dm));
+    let handle = state.enter(dm);
     attributes.put_handle(0, u64::from(handle))
 }
 
-/// `DM_FREE`.
-pub(in super::super) fn free(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    let handle = attributes.handle(0)?;
-    let mut state = file.state();
-    let uid = state.context()?.uid;
-    state.remove(handle, |dm: &Dm| destroy(file, uid, dm))
-}
+impl Object for Dm {
+    fn turn(&self) -> Turn {
+        Turn::Domains
+    }
 
-/// Device memory goes.
-pub(super) fn destroy(file: &CommandFile, uid: u16, dm: &Dm) -> Result<()> {
-    let mut command =
-        Command::new(opcode::DEALLOC_MEMIC, dealloc_memic_in::SIZE, dealloc_memic_out::SIZE);
-    command.set(dealloc_memic_in::UID, uid);
-    command.set(dealloc_memic_in::MEMIC_START_ADDR, dm.start);
-    command.set(dealloc_memic_in::MEMIC_SIZE, Dm::whole(dm.length));
-    file.function().run(command).map(|_| ())
+    fn destroy(&self, file: &CommandFile, uid: u16) -> Result<Vec<u8>> {
+        let mut command =
+            Command::new(opcode::DEALLOC_MEMIC, dealloc_memic_in::SIZE, dealloc_memic_out::SIZE);
+        command.set(dealloc_memic_in::UID, uid);
+        command.set(dealloc_memic_in::MEMIC_START_ADDR, self.start);
+        command.set(dealloc_memic_in::MEMIC_SIZE, Dm::whole(self.length));
+        file.function().run(command).map(|_| Vec::new())
+    }
 }
 
 /// `DM_QUERY`: for who imports it.

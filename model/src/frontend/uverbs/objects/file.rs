@@ -1,25 +1,24 @@
 //! An open device: its context and its objects by handle.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use libc::pid_t;
 
-use super::super::driver::event::{EventQueue, Source};
+use super::super::driver::event::EventQueue;
 use super::super::driver::function::Function;
 use super::super::driver::running::Running;
+use super::super::process::descriptors::OpenFile;
 use super::super::process::errno::{Errno, Result};
 use super::super::process::{lock, trap};
-use super::super::settings;
+use super::super::request::ioctl::Attributes;
+use super::super::request::legacy::Request;
 use super::super::tree::config::Mode;
-use super::devx::answer::AnswerFile;
-use super::devx::event::EventFile;
+use super::context::Context;
 use super::keys::KeyCache;
-use super::{
-    ah, cq, device, devx, dm, flow, flow_matcher, mr, multicast, mw, pd, qp, srq, uar, wq, xrcd,
-};
 use crate::private::system;
 
 /// A command file.
@@ -41,118 +40,118 @@ pub(in super::super) struct CommandFile {
 /// The content of a file.
 #[derive(Default)]
 pub(in super::super) struct State {
-    context: Option<device::Context>,
-    objects: BTreeMap<u32, Object>,
+    context: Option<Context>,
+    objects: BTreeMap<u32, Box<dyn Object>>,
     /// Number of objects that use an object, by its handle. An unused object has no entry.
     users: BTreeMap<u32, u32>,
     /// Lower bound of the free handles.
     lowest: u32,
     /// Keys of regions that were deregistered.
     pub keys: KeyCache,
-    /// Event files opened through this file.
-    pub event_files: Vec<Weak<EventFile>>,
-    /// Answer files opened through this file.
-    pub answer_files: Vec<Weak<AnswerFile>>,
+    /// Files that were opened through this file, and are told when it is closed.
+    followers: Vec<Weak<dyn OpenFile>>,
 }
 
-/// An object of a file.
-pub(in super::super) enum Object {
-    Pd(pd::Pd),
-    Mr(mr::Mr),
-    Mw(mw::Mw),
-    Devx(devx::object::Devx),
-    DevxUmem(devx::umem::DevxUmem),
-    Dm(dm::Dm),
-    Cq(cq::Cq),
-    Qp(qp::Qp),
-    Srq(srq::Srq),
-    Ah(ah::Ah),
-    Uar(uar::Uar),
-    Xrcd(xrcd::Xrcd),
-    Wq(wq::Wq),
-    IndirectionTable(wq::IndirectionTable),
-    Flow(flow::Flow),
-    Matcher(flow_matcher::Matcher),
-}
-
-impl Object {
+/// A kind of object.
+pub(in super::super) trait Object: Value {
     /// Calls `each` with the handle of every object that this one uses, once per use.
-    fn each_used(&self, mut each: impl FnMut(u32)) {
-        match self {
-            Object::Mr(mr) => [Some(mr.pd), mr.dm].into_iter().flatten().for_each(each),
-            Object::Mw(mw) => each(mw.pd),
-            Object::Ah(ah) => each(ah.pd),
-            Object::Qp(qp) => {
-                let used = [qp.pd, qp.send_cq, qp.recv_cq, qp.srq, qp.xrcd, qp.table];
-                used.into_iter().flatten().for_each(each);
-            }
-            Object::Srq(srq) => {
-                [Some(srq.pd), srq.xrcd, srq.cq].into_iter().flatten().for_each(each);
-            }
-            Object::Wq(wq) => [wq.pd, wq.cq].into_iter().for_each(each),
-            Object::IndirectionTable(table) => table.queues.iter().copied().for_each(each),
-            Object::Flow(flow) => [flow.target, flow.matcher].into_iter().flatten().for_each(each),
-            Object::Pd(_)
-            | Object::Devx(_)
-            | Object::DevxUmem(_)
-            | Object::Dm(_)
-            | Object::Cq(_)
-            | Object::Uar(_)
-            | Object::Xrcd(_)
-            | Object::Matcher(_) => {}
-        }
+    fn each_used(&self, _each: &mut dyn FnMut(u32)) {}
+
+    /// Returns its turn to be destroyed with its file.
+    fn turn(&self) -> Turn;
+
+    /// Destroys it, for a program that is `uid` to the device. Returns what the request that asks for it
+    /// replies: how many of its events the program has read, if it has events.
+    fn destroy(&self, file: &CommandFile, uid: u16) -> Result<Vec<u8>>;
+
+    /// Destroys it with its file.
+    fn close(&mut self, file: &CommandFile, uid: u16) -> Result<()> {
+        self.destroy(file, uid).map(drop)
     }
 }
 
-/// A kind of object: how to find it in the table.
-pub(in super::super) trait Kind: Sized {
-    /// Returns the object, if it is of this kind.
-    fn of(object: &Object) -> Option<&Self>;
-    /// Returns the object for changes, if it is of this kind.
-    fn of_mut(object: &mut Object) -> Option<&mut Self>;
+/// Turns in which the objects of a closed file are destroyed: users before the objects that they use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in super::super) enum Turn {
+    /// Flows, which lead to queue pairs, and what flows are made of.
+    Flows,
+    QueuePairs,
+    /// Regions, shared receive queues and what else uses queues and domains.
+    Users,
+    /// Queues that queue pairs and tables are made of.
+    Queues,
+    CompletionQueues,
+    Domains,
+    /// Memory that all others may name: register pages and registered memory.
+    Pages,
 }
 
-macro_rules! kinds {
-    ($($variant:ident $kind:ty;)*) => {$(
-        impl Kind for $kind {
-            fn of(object: &Object) -> Option<&Self> {
-                match object { Object::$variant(kind) => Some(kind), _ => None }
-            }
-            fn of_mut(object: &mut Object) -> Option<&mut Self> {
-                match object { Object::$variant(kind) => Some(kind), _ => None }
-            }
-        }
-    )*};
+impl Turn {
+    const ALL: [Self; 7] = [
+        Self::Flows,
+        Self::QueuePairs,
+        Self::Users,
+        Self::Queues,
+        Self::CompletionQueues,
+        Self::Domains,
+        Self::Pages,
+    ];
 }
 
-kinds! {
-    Pd pd::Pd;
-    Mr mr::Mr;
-    Mw mw::Mw;
-    Devx devx::object::Devx;
-    DevxUmem devx::umem::DevxUmem;
-    Dm dm::Dm;
-    Cq cq::Cq;
-    Qp qp::Qp;
-    Srq srq::Srq;
-    Ah ah::Ah;
-    Uar uar::Uar;
-    Xrcd xrcd::Xrcd;
-    Wq wq::Wq;
-    IndirectionTable wq::IndirectionTable;
-    Flow flow::Flow;
-    Matcher flow_matcher::Matcher;
+/// A value whose type may be asked for.
+pub(in super::super) trait Value: Any + Send {
+    /// Returns the value as one of any type.
+    fn any(&self) -> &dyn Any;
+    /// Returns the value as one of any type, for changes.
+    fn any_mut(&mut self) -> &mut dyn Any;
+}
+
+impl<T: Any + Send> Value for T {
+    fn any(&self) -> &dyn Any {
+        self
+    }
+
+    fn any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Serves the method that destroys an object, whose handle is in the attribute `HANDLE`.
+pub(in super::super) fn destroy<T: Object, const HANDLE: u16>(
+    file: &CommandFile,
+    attributes: &mut Attributes,
+) -> Result<()> {
+    /// The attribute of the reply.
+    const REPLY: u16 = 1;
+    match remove::<T>(file, attributes.handle(HANDLE)?)? {
+        reply if reply.is_empty() => Ok(()),
+        reply => attributes.put(REPLY, &reply),
+    }
+}
+
+/// Serves the legacy command that destroys an object, whose handle is at the offset `HANDLE`.
+pub(in super::super) fn destroy_legacy<T: Object, const HANDLE: usize>(
+    file: &CommandFile,
+    request: &Request,
+) -> Result<()> {
+    request.reply(&remove::<T>(file, request.word(HANDLE)?)?)
+}
+
+fn remove<T: Object>(file: &CommandFile, handle: u32) -> Result<Vec<u8>> {
+    let mut state = file.state();
+    let uid = state.context()?.uid;
+    state.remove::<T>(handle, file, uid)
 }
 
 impl CommandFile {
     /// Creates a file of a device, without a context yet.
-    pub fn new(running: &'static Running, device: usize) -> Self {
+    pub fn new(running: &'static Running, device: usize, mode: Mode) -> Self {
         trap::unblock();
         // SAFETY: the call has no arguments.
         let opener = system::thread();
         Self {
             running,
-            mode: settings::mode(),
+            mode,
             opener,
             device,
             holds: AtomicUsize::new(1),
@@ -207,75 +206,40 @@ impl CommandFile {
     /// Destroys everything, users before the objects they use.
     fn release(&self) {
         let mut state = self.state();
-        let rank = |object: &Object| match object {
-            Object::Flow(_) | Object::Matcher(_) => 0,
-            Object::Qp(_) => 1,
-            Object::Devx(object) => object.turn(),
-            Object::Mr(_) | Object::Mw(_) | Object::Ah(_) | Object::Srq(_) => 2,
-            Object::IndirectionTable(_) => 2,
-            Object::Wq(_) => 3,
-            Object::Cq(_) => 4,
-            Object::Xrcd(_) | Object::Pd(_) | Object::Dm(_) => 5,
-            Object::Uar(_) | Object::DevxUmem(_) => 6,
-        };
-        for turn in 0..=6 {
+        let uid = state.context.as_ref().map_or(0, |context| context.uid);
+        for turn in Turn::ALL {
             // From the highest handle on: an object may use older ones of its kind.
             let handles: Vec<u32> = state
                 .objects
                 .iter()
                 .rev()
-                .filter(|(_, object)| rank(object) == turn)
+                .filter(|(_, object)| object.turn() == turn)
                 .map(|(handle, _)| *handle)
                 .collect();
             for handle in handles {
-                let uid = state.context.as_ref().map_or(0, |context| context.uid);
-                let Some(object) = state.objects.remove(&handle) else { continue };
-                let gone = match &object {
-                    Object::Qp(qp) => {
-                        multicast::leave(self, qp);
-                        qp::destroy(self, qp).map(|_| ())
-                    }
-                    Object::Srq(srq) => srq::destroy(self, uid, srq).map(|_| ()),
-                    Object::Mw(mw) => mw::destroy(self, uid, mw),
-                    Object::Devx(object) => devx::object::destroy(self, uid, object),
-                    Object::DevxUmem(umem) => devx::umem::destroy(self, uid, umem),
-                    Object::Mr(mr) => mr::destroy(self, mr),
-                    Object::Dm(dm) => dm::destroy(self, uid, dm),
-                    Object::Ah(_) => Ok(()),
-                    Object::Flow(flow) => flow::destroy(self, flow),
-                    Object::Matcher(_) => Ok(()),
-                    Object::IndirectionTable(table) => wq::destroy_table(self, table),
-                    Object::Wq(wq) => wq::destroy(self, wq),
-                    Object::Cq(cq) => cq::destroy(self, uid, cq).map(|_| ()),
-                    Object::Xrcd(xrcd) => xrcd::destroy(self, xrcd),
-                    Object::Pd(pd) => pd::destroy(self, uid, pd),
-                    Object::Uar(uar) => uar::destroy(self, uid, uar),
-                };
-                if let Err(error) = gone {
+                let Some(mut object) = state.objects.remove(&handle) else { continue };
+                if let Err(error) = object.close(self, uid) {
                     tracing::warn!(handle, errno = error.0, "an object of a closed file stays");
                 }
             }
         }
-        for events in state.event_files.drain(..).filter_map(|file| file.upgrade()) {
-            events.hang_up();
-        }
-        for answers in state.answer_files.drain(..).filter_map(|file| file.upgrade()) {
-            answers.hang_up();
+        for follower in state.followers.drain(..).filter_map(|file| file.upgrade()) {
+            follower.hang_up();
         }
         if let Some(context) = state.context.take() {
-            device::destroy(self, &context);
+            context.destroy(self.function());
         }
     }
 }
 
 impl State {
     /// Returns the context.
-    pub fn context(&self) -> Result<&device::Context> {
+    pub fn context(&self) -> Result<&Context> {
         self.context.as_ref().ok_or(Errno::EINVAL)
     }
 
     /// Gives the file its context; it has at most one.
-    pub fn set_context(&mut self, context: device::Context) -> Result<()> {
+    pub fn set_context(&mut self, context: Context) -> Result<()> {
         if self.context.is_some() {
             return Err(Errno::EINVAL);
         }
@@ -291,7 +255,7 @@ impl State {
     }
 
     /// Adds an object under the lowest free handle, and returns the handle.
-    pub fn enter(&mut self, object: Object) -> u32 {
+    pub fn enter(&mut self, object: impl Object) -> u32 {
         let mut handle = self.lowest;
         for (taken, _) in self.objects.range(handle..) {
             if *taken != handle {
@@ -300,8 +264,8 @@ impl State {
             handle += 1;
         }
         self.lowest = handle + 1;
-        object.each_used(|used| *self.users.entry(used).or_default() += 1);
-        self.objects.insert(handle, object);
+        object.each_used(&mut |used| *self.users.entry(used).or_default() += 1);
+        self.objects.insert(handle, Box::new(object));
         handle
     }
 
@@ -320,9 +284,16 @@ impl State {
         }
     }
 
+    /// Has a file that was opened through this one told when this one is closed.
+    pub fn follow(&mut self, file: &Arc<impl OpenFile>) {
+        self.followers.retain(|file| file.strong_count() > 0);
+        let file = Arc::downgrade(file);
+        self.followers.push(file);
+    }
+
     /// Returns an object by handle.
-    pub fn get<T: Kind>(&self, handle: u32) -> Result<&T> {
-        self.objects.get(&handle).and_then(T::of).ok_or(Errno::ENOENT)
+    pub fn get<T: Object>(&self, handle: u32) -> Result<&T> {
+        self.objects.get(&handle).and_then(|object| of(object)).ok_or(Errno::ENOENT)
     }
 
     /// Returns whether a handle is in use.
@@ -331,69 +302,51 @@ impl State {
     }
 
     /// Returns an object by handle, for changes.
-    pub fn get_mut<T: Kind>(&mut self, handle: u32) -> Result<&mut T> {
-        self.objects.get_mut(&handle).and_then(T::of_mut).ok_or(Errno::ENOENT)
+    pub fn get_mut<T: Object>(&mut self, handle: u32) -> Result<&mut T> {
+        let object = self.objects.get_mut(&handle);
+        object.and_then(|object| (**object).any_mut().downcast_mut()).ok_or(Errno::ENOENT)
     }
 
-    /// Destroys an object: if `destroy` succeeds, the handle is free.
+    /// Destroys an object, and returns what the request replies. If that succeeds, the handle is free.
     ///
     /// # Errors
     /// `ENOENT` if the handle has no object of this kind; `EBUSY` if another object uses it; the error
-    /// of `destroy`.
-    pub fn remove<T: Kind, R>(
+    /// of [`Object::destroy`].
+    pub fn remove<T: Object>(
         &mut self,
         handle: u32,
-        destroy: impl FnOnce(&T) -> Result<R>,
-    ) -> Result<R> {
+        file: &CommandFile,
+        uid: u16,
+    ) -> Result<Vec<u8>> {
         let object = self.get::<T>(handle)?;
         if self.users.contains_key(&handle) {
             return Err(Errno::EBUSY);
         }
-        let result = destroy(object)?;
+        let reply = object.destroy(file, uid)?;
         if let Some(object) = self.objects.remove(&handle) {
-            object.each_used(|used| self.unuse(used));
+            object.each_used(&mut |used| self.unuse(used));
         }
         self.lowest = self.lowest.min(handle);
-        Ok(result)
+        Ok(reply)
     }
 
     /// Returns whether any object of a kind satisfies the question.
-    pub fn any<T: Kind>(&self, question: impl Fn(&T) -> bool) -> bool {
-        self.objects.values().filter_map(T::of).any(question)
+    pub fn any<T: Object>(&self, question: impl Fn(&T) -> bool) -> bool {
+        self.objects.values().filter_map(of).any(question)
     }
 
     /// Returns the answers of all objects of a kind.
-    pub fn collect<T: Kind, R>(&self, question: impl Fn(&T) -> R) -> Vec<R> {
-        self.objects.values().filter_map(T::of).map(question).collect()
+    pub fn collect<T: Object, R>(&self, question: impl Fn(&T) -> R) -> Vec<R> {
+        self.objects.values().filter_map(of).map(question).collect()
     }
 
     /// Returns the first answer of any object of a kind.
-    pub fn find<T: Kind, R>(&self, question: impl Fn(&T) -> Option<R>) -> Option<R> {
-        self.objects.values().filter_map(T::of).find_map(question)
-    }
-
-    /// Returns the register page at an offset of `mmap`, if it is one of this file's.
-    pub fn page(&self, index: u64) -> Option<&'static uar::Page> {
-        self.objects
-            .values()
-            .filter_map(uar::Uar::of)
-            .find(|uar| uar.page.index == index)
-            .map(|uar| uar.page)
-    }
-
-    /// Returns the register page behind a UAR number, if it is one of this file's.
-    pub fn page_of(&self, number: u32) -> Option<&'static uar::Page> {
-        self.objects
-            .values()
-            .filter_map(uar::Uar::of)
-            .find(|uar| uar.number == number)
-            .map(|uar| uar.page)
+    pub fn find<T: Object, R>(&self, question: impl Fn(&T) -> Option<R>) -> Option<R> {
+        self.objects.values().filter_map(of).find_map(question)
     }
 }
 
-/// Creates an object's identity in event queues: the program's handle, and a number that no other
-/// object of the process ever has.
-pub(super) fn source(user_handle: u64) -> Source {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    Source { user_handle, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+/// Returns the object, if it is of this kind.
+fn of<T: Object>(object: &Box<dyn Object>) -> Option<&T> {
+    (**object).any().downcast_ref()
 }

@@ -1,38 +1,17 @@
 //! Flows: the rules for frames that an Ethernet queue pair receives. Each flow becomes entries in
-//! the device's flow tables: one table for everything the port receives, and one for each kind of
-//! sniffer.
+//! the device's flow tables.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mlx5_sys::ifc::{
-    Field, create_flow_group_in, create_flow_group_out, create_flow_table_in,
-    create_flow_table_out, delete_fte_in, delete_fte_out, dest_format_struct,
-    destroy_flow_group_in, destroy_flow_group_out, flow_context, flow_table_context,
-    fte_match_param, fte_match_set_lyr_2_4 as outer, opcode, set_flow_table_root_in,
-    set_flow_table_root_out, set_fte_in, set_fte_out,
-};
+use mlx5_sys::ifc::{Field, fte_match_set_lyr_2_4 as outer};
 
-use super::super::driver::command::Command;
+use super::super::driver::steering::{ALL, LOG_SLOTS, MULTICAST, Match, PRIORITIES, Rule};
 use super::super::process::errno::{Errno, Result};
-use super::super::process::lock;
-use super::super::request::ioctl::Attributes;
 use super::super::request::legacy::Request;
 use super::super::tree::privilege;
-use super::file::{CommandFile, Object};
+use super::file::{CommandFile, Object, Turn};
 use super::qp::Qp;
 use crate::object::{NIC_RX, SNIFFER_RX, SNIFFER_TX};
-
-/// Bytes that headers are compared as.
-pub(in super::super) const MATCH: usize = fte_match_param::SIZE;
-/// log2 of entries that one priority may have.
-const LOG_SLOTS: u32 = 12;
-/// Priorities that flows may ask for; behind them, what takes all that is multicast, and all.
-pub(super) const PRIORITIES: u32 = 16;
-const MULTICAST: u32 = PRIORITIES;
-const ALL: u32 = PRIORITIES + 1;
-/// log2 of entries of a table: room for every priority.
-const LOG_SIZE: u32 = LOG_SLOTS + 5;
 
 /// A flow of a file.
 pub(in super::super) struct Flow {
@@ -41,64 +20,6 @@ pub(in super::super) struct Flow {
     pub target: Option<u32>,
     /// Handle of the matcher that it was made of, if it was.
     pub matcher: Option<u32>,
-}
-
-/// The tables and rules that the process's flows have created in a device.
-#[derive(Default)]
-pub(in super::super) struct Flows {
-    /// Tables by type.
-    tables: BTreeMap<u8, u32>,
-    rules: Vec<Rule>,
-}
-
-/// The criteria that a packet has to match, and their values.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Match {
-    criteria: [u8; MATCH],
-    value: [u8; MATCH],
-}
-
-impl Default for Match {
-    fn default() -> Self {
-        Self { criteria: [0; MATCH], value: [0; MATCH] }
-    }
-}
-
-impl Match {
-    /// Keeps the values of the fields that count, and clears the others.
-    pub fn masked(criteria: [u8; MATCH], mut value: [u8; MATCH]) -> Self {
-        value.iter_mut().zip(criteria).for_each(|(value, mask)| *value &= mask);
-        Self { criteria, value }
-    }
-
-    fn set(&mut self, field: Field, value: u64, mask: u64) {
-        let field = field.within(fte_match_param::OUTER_HEADERS);
-        let all = if field.width() == 64 { u64::MAX } else { (1 << field.width()) - 1 };
-        field.set(&mut self.criteria, mask & all);
-        field.set(&mut self.value, value & mask & all);
-    }
-
-    fn set_bytes(&mut self, field: Field, value: &[u8], mask: &[u8]) {
-        let end = field.within(fte_match_param::OUTER_HEADERS).bytes().end;
-        let place = end - value.len()..end;
-        self.criteria[place.clone()].copy_from_slice(mask);
-        for (to, (value, mask)) in self.value[place].iter_mut().zip(value.iter().zip(mask)) {
-            *to = value & mask;
-        }
-    }
-}
-
-/// An entry of a table.
-struct Rule {
-    kind: u8,
-    index: u32,
-    group: u32,
-    matched: Match,
-    /// The tag in CQEs, if the first flow gave one.
-    tag: Option<u32>,
-    drops: bool,
-    /// Flows and the TIRs that they lead to.
-    destinations: Vec<(u64, u32)>,
 }
 
 /// Kinds of flows (`enum ib_flow_attr_type`).
@@ -136,66 +57,47 @@ pub(in super::super) fn create(file: &CommandFile, request: &Request) -> Result<
     let mut state = file.state();
     state.context()?;
     let tir = state.get::<Qp>(handle)?.raw.as_ref().and_then(|raw| raw.tir).ok_or(Errno::EINVAL)?;
-    let id = next();
-    let mut flows = lock(file.function().flows());
-    let mut add = |table: u8, priority: u32, matched: Match| {
-        let rule = Rule {
-            kind: table,
-            index: priority << LOG_SLOTS,
-            group: 0,
-            matched,
-            tag,
-            drops,
-            destinations: vec![(id, tir)],
-        };
-        flows.add(file, rule)
-    };
-    let added = match kind {
-        NORMAL => add(NIC_RX, priority.into(), matched),
-        ALL_DEFAULT => add(NIC_RX, ALL, Match::default()),
+    let entries = match kind {
+        NORMAL => vec![(NIC_RX, priority.into(), matched)],
+        ALL_DEFAULT => vec![(NIC_RX, ALL, Match::default())],
         MC_DEFAULT => {
             let mut multicast = Match::default();
             multicast.set(outer::DMAC_47_16, 1 << 24, 1 << 24);
-            add(NIC_RX, MULTICAST, multicast)
+            vec![(NIC_RX, MULTICAST, multicast)]
         }
-        SNIFFER => {
-            add(SNIFFER_RX, 0, Match::default()).and_then(|()| add(SNIFFER_TX, 0, Match::default()))
-        }
-        _ => Err(Errno::EINVAL),
+        SNIFFER => vec![(SNIFFER_RX, 0, Match::default()), (SNIFFER_TX, 0, Match::default())],
+        _ => return Err(Errno::EINVAL),
     };
-    if let Err(error) = added {
-        let _ = flows.remove(file, id);
-        return Err(error);
-    }
-    drop(flows);
-    let handle = state.enter(Object::Flow(Flow { id, target: Some(handle), matcher: None }));
+    let id = lead(file, entries, (tag, drops), tir)?;
+    let handle = state.enter(Flow { id, target: Some(handle), matcher: None });
     request.reply(&[0u32.to_ne_bytes(), handle.to_ne_bytes()].concat())
 }
 
-/// A number that no flow has had.
-fn next() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// Leads what is received and matches to a TIR, or drops it; completions call it by the tag. The
-/// number of the flow.
+/// Leads what matches to a TIR, or drops it; completions call it by the tag. Each entry has its table, its
+/// priority there and what it matches. Returns the number of the flow.
 pub(super) fn lead(
     file: &CommandFile,
-    priority: u32,
-    matched: Match,
+    entries: Vec<(u8, u32, Match)>,
     (tag, drops): (Option<u32>, bool),
     tir: u32,
 ) -> Result<u64> {
-    let id = next();
-    let index = priority << LOG_SLOTS;
-    let destinations = vec![(id, tir)];
-    let rule = Rule { kind: NIC_RX, index, group: 0, matched, tag, drops, destinations };
-    let mut flows = lock(file.function().flows());
-    if let Err(error) = flows.add(file, rule) {
-        let _ = flows.remove(file, id);
-        return Err(error);
-    }
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut rules = entries.into_iter().map(|(kind, priority, matched)| Rule {
+        kind,
+        index: priority << LOG_SLOTS,
+        group: 0,
+        matched,
+        tag,
+        drops,
+        destinations: vec![(id, tir)],
+    });
+    file.function().steer(|flows, run| {
+        let added = rules.try_for_each(|rule| flows.add(run, rule));
+        added.inspect_err(|_| {
+            let _ = flows.remove(run, id);
+        })
+    })?;
     Ok(id)
 }
 
@@ -318,156 +220,17 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, Option<u32>, boo
     Ok((matched, tag, drops))
 }
 
-impl Flows {
-    /// The table of a type, made when first asked for.
-    fn table(&mut self, file: &CommandFile, kind: u8) -> Result<u32> {
-        if let Some(table) = self.tables.get(&kind) {
-            return Ok(*table);
-        }
-        let function = file.function();
-        let (input, output) = (create_flow_table_in::SIZE, create_flow_table_out::SIZE);
-        let mut command = Command::new(opcode::CREATE_FLOW_TABLE, input, output);
-        command.set(create_flow_table_in::TABLE_TYPE, kind);
-        let size = flow_table_context::LOG_SIZE.within(create_flow_table_in::FLOW_TABLE_CONTEXT);
-        command.set(size, LOG_SIZE);
-        let number = create_flow_table_out::TABLE_ID.get(&function.run(command)?) as u32;
-        let (input, output) = (set_flow_table_root_in::SIZE, set_flow_table_root_out::SIZE);
-        let mut command = Command::new(opcode::SET_FLOW_TABLE_ROOT, input, output);
-        command.set(set_flow_table_root_in::TABLE_TYPE, kind);
-        command.set(set_flow_table_root_in::TABLE_ID, number);
-        function.run(command)?;
-        self.tables.insert(kind, number);
-        Ok(number)
+impl Object for Flow {
+    fn each_used(&self, each: &mut dyn FnMut(u32)) {
+        [self.target, self.matcher].into_iter().flatten().for_each(each);
     }
 
-    /// Adds a rule at the first free index from its own on, or a destination to the one that is the
-    /// same.
-    fn add(&mut self, file: &CommandFile, mut rule: Rule) -> Result<()> {
-        let table = self.table(file, rule.kind)?;
-        let priority = rule.index >> LOG_SLOTS;
-        let of_priority =
-            |other: &&mut Rule| other.kind == rule.kind && other.index >> LOG_SLOTS == priority;
-        let same =
-            self.rules.iter_mut().filter(of_priority).find(|other| other.matched == rule.matched);
-        if let Some(same) = same {
-            // Linux (`fs_core.c`, check_conflicting_ftes): a rule without a tag takes the first one's.
-            let retagged = rule.tag.is_some_and(|tag| tag != same.tag.unwrap_or(0));
-            if retagged || same.drops != rule.drops {
-                return Err(Errno::EEXIST);
-            }
-            same.destinations.append(&mut rule.destinations);
-            let set = same.set(file, table, true);
-            if set.is_err() {
-                same.destinations.pop();
-            }
-            return set;
-        }
-        let taken = |index: u32| {
-            self.rules.iter().any(|other| other.kind == rule.kind && other.index == index)
-        };
-        let slots = rule.index..rule.index + (1 << LOG_SLOTS);
-        rule.index = slots.into_iter().find(|index| !taken(*index)).ok_or(Errno::ENOMEM)?;
-        let (input, output) = (create_flow_group_in::SIZE, create_flow_group_out::SIZE);
-        let mut command = Command::new(opcode::CREATE_FLOW_GROUP, input, output);
-        command.set(create_flow_group_in::TABLE_TYPE, rule.kind);
-        command.set(create_flow_group_in::TABLE_ID, table);
-        command.set(create_flow_group_in::START_FLOW_INDEX, rule.index);
-        command.set(create_flow_group_in::END_FLOW_INDEX, rule.index);
-        // The outer headers, if any field of them is matched.
-        let matches = rule.matched.criteria.iter().any(|byte| *byte != 0);
-        command.set(create_flow_group_in::MATCH_CRITERIA_ENABLE, u32::from(matches));
-        command.bytes()[create_flow_group_in::MATCH_CRITERIA.bytes()]
-            .copy_from_slice(&rule.matched.criteria);
-        rule.group = create_flow_group_out::GROUP_ID.get(&file.function().run(command)?) as u32;
-        if let Err(error) = rule.set(file, table, false) {
-            rule.destroy_group(file, table)?;
-            return Err(error);
-        }
-        self.rules.push(rule);
-        Ok(())
+    fn turn(&self) -> Turn {
+        Turn::Flows
     }
 
-    /// Takes a flow out of every rule that leads to it.
-    fn remove(&mut self, file: &CommandFile, id: u64) -> Result<()> {
-        let mut index = 0;
-        while index < self.rules.len() {
-            let rule = &mut self.rules[index];
-            let before = rule.destinations.len();
-            rule.destinations.retain(|(flow, _)| *flow != id);
-            let table = self.tables.get(&rule.kind).copied().ok_or(Errno::EINVAL)?;
-            if rule.destinations.is_empty() {
-                let (input, output) = (delete_fte_in::SIZE, delete_fte_out::SIZE);
-                let mut command = Command::new(opcode::DELETE_FLOW_TABLE_ENTRY, input, output);
-                command.set(delete_fte_in::TABLE_TYPE, rule.kind);
-                command.set(delete_fte_in::TABLE_ID, table);
-                command.set(delete_fte_in::FLOW_INDEX, rule.index);
-                file.function().run(command)?;
-                rule.destroy_group(file, table)?;
-                self.rules.swap_remove(index);
-                continue;
-            }
-            if rule.destinations.len() != before {
-                rule.set(file, table, true)?;
-            }
-            index += 1;
-        }
-        Ok(())
+    fn destroy(&self, file: &CommandFile, _uid: u16) -> Result<Vec<u8>> {
+        file.function().steer(|flows, run| flows.remove(run, self.id))?;
+        Ok(Vec::new())
     }
-}
-
-impl Rule {
-    fn set(&self, file: &CommandFile, table: u32, again: bool) -> Result<()> {
-        /// `MLX5_FLOW_CONTEXT_ACTION_DROP`, `_FWD_DEST`; `MLX5_FLOW_DESTINATION_TYPE_TIR`
-        const DROP: u64 = 2;
-        const FORWARD: u64 = 4;
-        const TIR: u64 = 2;
-        let mut command =
-            Command::new(opcode::SET_FLOW_TABLE_ENTRY, set_fte_in::SIZE, set_fte_out::SIZE);
-        command.set(set_fte_in::OP_MOD, u32::from(again));
-        command.set(set_fte_in::TABLE_TYPE, self.kind);
-        command.set(set_fte_in::TABLE_ID, table);
-        command.set(set_fte_in::FLOW_INDEX, self.index);
-        let mut context = |field: Field, value: u64| {
-            command.set(field.within(set_fte_in::FLOW_CONTEXT), value);
-        };
-        context(flow_context::GROUP_ID, self.group.into());
-        context(flow_context::FLOW_TAG, self.tag.unwrap_or(0).into());
-        context(flow_context::ACTION, if self.drops { DROP } else { FORWARD });
-        let list: &[(u64, u32)] = if self.drops { &[] } else { &self.destinations };
-        context(flow_context::DESTINATION_LIST_SIZE, list.len() as u64);
-        let value = flow_context::MATCH_VALUE.within(set_fte_in::FLOW_CONTEXT);
-        command.bytes()[value.bytes()].copy_from_slice(&self.matched.value);
-        for (_, tir) in list {
-            let mut entry = [0; dest_format_struct::SIZE];
-            dest_format_struct::DESTINATION_TYPE.set(&mut entry, TIR);
-            dest_format_struct::DESTINATION_ID.set(&mut entry, (*tir).into());
-            command.bytes().extend_from_slice(&entry);
-        }
-        file.function().run(command).map(|_| ())
-    }
-
-    fn destroy_group(&self, file: &CommandFile, table: u32) -> Result<()> {
-        let (input, output) = (destroy_flow_group_in::SIZE, destroy_flow_group_out::SIZE);
-        let mut command = Command::new(opcode::DESTROY_FLOW_GROUP, input, output);
-        command.set(destroy_flow_group_in::TABLE_TYPE, self.kind);
-        command.set(destroy_flow_group_in::TABLE_ID, table);
-        command.set(destroy_flow_group_in::GROUP_ID, self.group);
-        file.function().run(command).map(|_| ())
-    }
-}
-
-/// A flow goes.
-pub(super) fn destroy(file: &CommandFile, flow: &Flow) -> Result<()> {
-    lock(file.function().flows()).remove(file, flow.id)
-}
-
-/// `FLOW_DESTROY`.
-pub(in super::super) fn destroy_handle(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
-    let handle = attributes.handle(0)?;
-    let mut state = file.state();
-    state.context()?;
-    state.remove(handle, |flow: &Flow| destroy(file, flow))
 }

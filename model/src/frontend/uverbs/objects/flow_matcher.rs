@@ -3,13 +3,15 @@
 
 use mlx5_sys::ifc::opcode;
 
+use super::super::driver::steering::{MATCH, Match, PRIORITIES};
 use super::super::process::errno::{Errno, Result};
 use super::super::request::ioctl::Attributes;
 use super::super::tree::privilege;
 use super::devx::object::Devx;
-use super::file::{CommandFile, Object};
-use super::flow::{self, Flow, MATCH, Match};
+use super::file::{CommandFile, Object, Turn};
+use super::flow::{self, Flow};
 use super::qp::Qp;
+use crate::object::NIC_RX;
 
 /// Which fields flows of it look at.
 pub(in super::super) struct Matcher {
@@ -38,24 +40,23 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
     {
         return Err(Errno::EOPNOTSUPP);
     }
-    if priority >= flow::PRIORITIES {
+    if priority >= PRIORITIES {
         return Err(Errno::EINVAL);
     }
     let mut state = file.state();
     state.context()?;
-    let handle = state.enter(Object::Matcher(Matcher { criteria, priority }));
+    let handle = state.enter(Matcher { criteria, priority });
     attributes.put_handle(0x1000, u64::from(handle))
 }
 
-/// `FLOW_MATCHER_DESTROY`.
-pub(in super::super) fn destroy_handle(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
-    let handle = attributes.handle(0x1000)?;
-    let mut state = file.state();
-    state.context()?;
-    state.remove(handle, |_: &Matcher| Ok(()))
+impl Object for Matcher {
+    fn turn(&self) -> Turn {
+        Turn::Flows
+    }
+
+    fn destroy(&self, _file: &CommandFile, _uid: u16) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
 }
 
 /// `CREATE_FLOW` of a matcher.
@@ -93,7 +94,7 @@ pub(in super::super) fn create_flow(file: &CommandFile, attributes: &mut Attribu
         (None, None, true) => (None, 0),
         _ => return Err(Errno::EINVAL),
     };
-    let id = flow::lead(file, priority, matched, (tag, drops), tir)?;
-    let handle = state.enter(Object::Flow(Flow { id, target, matcher: Some(matcher) }));
+    let id = flow::lead(file, vec![(NIC_RX, priority, matched)], (tag, drops), tir)?;
+    let handle = state.enter(Flow { id, target, matcher: Some(matcher) });
     attributes.put_handle(0x1000, u64::from(handle))
 }

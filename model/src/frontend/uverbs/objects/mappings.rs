@@ -7,9 +7,10 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use super::super::process::errno::{Errno, Result};
+use super::super::process::in_children;
 use super::file::CommandFile;
 use crate::engine::Shield;
 
@@ -56,6 +57,8 @@ impl Drop for Hold {
 /// # Errors
 /// `EBADF` if the device is closed already; `ENOMEM` if there are too many mappings.
 pub(super) fn add(file: &Arc<CommandFile>, start: usize, length: usize) -> Result<()> {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    in_children(&ASKED, forget);
     let hold = Hold::new(CommandFile::forever(file)).ok_or(Errno::EBADF)?;
     enter(hold, start..start + length).map_err(|_| Errno::ENOMEM)
 }
@@ -134,7 +137,7 @@ fn take(mapping: &Mapping, whole: Range<usize>, part: &Range<usize>) -> Option<H
 }
 
 /// Forgets every mapping, in the child of a fork, which does not inherit them.
-pub(in super::super) fn forget() {
+extern "C" fn forget() {
     for mapping in &MAPPINGS[..USED.load(Ordering::Acquire)] {
         mapping.end.store(0, Ordering::Release);
         mapping.file.store(std::ptr::null_mut(), Ordering::Release);

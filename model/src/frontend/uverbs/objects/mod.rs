@@ -5,6 +5,7 @@
 
 pub(super) mod advise;
 pub(super) mod ah;
+pub(super) mod context;
 pub(super) mod cq;
 pub(super) mod dct;
 pub(super) mod device;
@@ -15,6 +16,7 @@ pub(super) mod file;
 pub(super) mod flow;
 pub(super) mod flow_matcher;
 pub(super) mod keys;
+pub(super) mod map;
 pub(super) mod mappings;
 pub(super) mod mr;
 pub(super) mod multicast;

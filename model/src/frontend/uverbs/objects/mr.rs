@@ -7,6 +7,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::super::driver::command::Command;
+use super::super::driver::mapping::Mapping;
 use super::super::driver::umem::{PAGE, Umem};
 use super::super::process::errno::{Errno, Result};
 use super::super::process::user;
@@ -14,8 +15,7 @@ use super::super::request::abi::{RegMr, RegMrReply, ReregMr, ReregMrReply};
 use super::super::request::ioctl::Attributes;
 use super::super::request::legacy::Request;
 use super::dm::Dm;
-use super::dmabuf::Mapping;
-use super::file::{CommandFile, Object};
+use super::file::{CommandFile, Object, Turn};
 use super::keys::Kind;
 use super::pd::Pd;
 
@@ -120,7 +120,7 @@ pub(in super::super) fn register(file: &CommandFile, request: &Request) -> Resul
     }
     let mr = mr?;
     let key = mr.key;
-    let mr_handle = state.enter(Object::Mr(mr));
+    let mr_handle = state.enter(mr);
     request.reply(&user::bytes(&RegMrReply { mr_handle, lkey: key, rkey: key }))
 }
 
@@ -147,7 +147,7 @@ fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
         Held::OnDemand
     } else {
         let writable = asked.access & writing != 0;
-        Held::Pinned(Umem::pin(file.running, asked.start, asked.length, writable)?)
+        Held::Pinned(Umem::pin(&file.running.pinned, asked.start, asked.length, writable)?)
     };
     if asked.is_implicit() {
         return whole(file, asked);
@@ -291,15 +291,6 @@ fn finish(
     })
 }
 
-/// Destroys a region.
-pub(super) fn destroy(file: &CommandFile, mr: &Mr) -> Result<()> {
-    let mut command =
-        Command::new(opcode::DESTROY_MKEY, destroy_mkey_in::SIZE, destroy_mkey_out::SIZE);
-    command.set(destroy_mkey_in::UID, mr.uid);
-    command.set(destroy_mkey_in::MKEY_INDEX, mr.key >> 8);
-    file.function().run(command).map(|_| ())
-}
-
 /// `REREG_MR`: the region is made anew. Rights and protection domain change under the same key, as
 /// with the UMR request that the kernel posts; another place in memory gives another key.
 pub(in super::super) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
@@ -345,13 +336,13 @@ pub(in super::super) fn reregister(file: &CommandFile, request: &Request) -> Res
         (after.start, after.length, after.iova) = (asked.start, asked.length, asked.hca_va);
         after.key = None;
         let new = create(file, uid, after)?;
-        if let Err(error) = destroy(file, mr) {
-            destroy(file, &new)?;
+        if let Err(error) = mr.destroy(file, uid) {
+            new.destroy(file, uid)?;
             return Err(error);
         }
         *mr = new;
     } else {
-        destroy(file, mr)?;
+        mr.destroy(file, uid)?;
         match create(file, uid, after) {
             Ok(new) => *mr = new,
             Err(error) => {
@@ -396,7 +387,7 @@ pub(in super::super) fn register_device(
     let key = mr.key;
     attributes.put(6, &key.to_ne_bytes())?;
     attributes.put(7, &key.to_ne_bytes())?;
-    let handle = state.enter(Object::Mr(mr));
+    let handle = state.enter(mr);
     attributes.put_handle(0, u64::from(handle))
 }
 
@@ -450,7 +441,7 @@ fn remove(file: &CommandFile, handle: u32) -> Result<()> {
     let mut state = file.state();
     let mr = state.get::<Mr>(handle)?;
     let cached = mr.kind().map(|kind| (kind, mr.key));
-    state.remove(handle, |mr: &Mr| destroy(file, mr))?;
+    state.remove::<Mr>(handle, file, 0)?;
     if let Some((kind, key)) = cached {
         state.keys.add(kind, key);
     }
@@ -465,4 +456,22 @@ pub(in super::super) fn query(file: &CommandFile, attributes: &mut Attributes) -
     attributes.put(2, &mr.key.to_ne_bytes())?;
     attributes.put(3, &mr.length.to_ne_bytes())?;
     attributes.put(4, &mr.iova.to_ne_bytes())
+}
+
+impl Object for Mr {
+    fn each_used(&self, each: &mut dyn FnMut(u32)) {
+        [Some(self.pd), self.dm].into_iter().flatten().for_each(each);
+    }
+
+    fn turn(&self) -> Turn {
+        Turn::Users
+    }
+
+    fn destroy(&self, file: &CommandFile, _uid: u16) -> Result<Vec<u8>> {
+        let mut command =
+            Command::new(opcode::DESTROY_MKEY, destroy_mkey_in::SIZE, destroy_mkey_out::SIZE);
+        command.set(destroy_mkey_in::UID, self.uid);
+        command.set(destroy_mkey_in::MKEY_INDEX, self.key >> 8);
+        file.function().run(command).map(|_| Vec::new())
+    }
 }

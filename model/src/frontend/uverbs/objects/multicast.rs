@@ -64,9 +64,9 @@ pub(in super::super) fn detach(file: &CommandFile, request: &Request) -> Result<
 }
 
 /// The file is closed: a queue pair leaves all its groups.
-pub(super) fn leave(file: &CommandFile, qp: &Qp) {
-    for (_, gid) in &qp.groups {
-        if let Err(error) = command(file, opcode::DETACH_FROM_MCG, (qp.uid, qp.number), gid) {
+pub(super) fn leave(file: &CommandFile, qp: &mut Qp) {
+    for (_, gid) in qp.groups.drain(..) {
+        if let Err(error) = command(file, opcode::DETACH_FROM_MCG, (qp.uid, qp.number), &gid) {
             tracing::warn!(qp = qp.number, errno = error.0, "a queue pair stays in a group");
         }
     }

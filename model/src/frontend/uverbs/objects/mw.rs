@@ -9,9 +9,8 @@ use super::super::driver::command::Command;
 use super::super::process::errno::{Errno, Result};
 use super::super::process::user;
 use super::super::request::abi::{AllocMw, AllocMwDriver, AllocMwDriverReply, AllocMwReply};
-use super::super::request::ioctl::Attributes;
 use super::super::request::legacy::Request;
-use super::file::{CommandFile, Object};
+use super::file::{CommandFile, Object, Turn};
 use super::mr;
 use super::pd::Pd;
 
@@ -66,34 +65,27 @@ pub(in super::super) fn allocate(file: &CommandFile, request: &Request) -> Resul
     context(mkc::MKEY_7_0, u64::from(variant));
     let reply = file.function().run(command)?;
     let index = create_mkey_out::MKEY_INDEX.get(&reply) as u32;
-    let mw_handle = state.enter(Object::Mw(Mw { pd: asked.pd_handle, index }));
+    let mw_handle = state.enter(Mw { pd: asked.pd_handle, index });
     let rkey = index << 8 | u32::from(variant);
     request.reply(&user::bytes(&AllocMwReply { mw_handle, rkey }))?;
     let response_length = request.driver_room().min(size_of::<AllocMwDriverReply>()) as u32;
     request.reply_driver(&user::bytes(&AllocMwDriverReply { comp_mask: 0, response_length }))
 }
 
-/// A window goes, bound or not.
-pub(super) fn destroy(file: &CommandFile, uid: u16, mw: &Mw) -> Result<()> {
-    let mut command =
-        Command::new(opcode::DESTROY_MKEY, destroy_mkey_in::SIZE, destroy_mkey_out::SIZE);
-    command.set(destroy_mkey_in::UID, uid);
-    command.set(destroy_mkey_in::MKEY_INDEX, mw.index);
-    file.function().run(command).map(|_| ())
-}
+impl Object for Mw {
+    fn each_used(&self, each: &mut dyn FnMut(u32)) {
+        each(self.pd);
+    }
 
-fn remove(file: &CommandFile, handle: u32) -> Result<()> {
-    let mut state = file.state();
-    let uid = state.context()?.uid;
-    state.remove(handle, |mw: &Mw| destroy(file, uid, mw))
-}
+    fn turn(&self) -> Turn {
+        Turn::Users
+    }
 
-/// `MW_DESTROY`.
-pub(in super::super) fn deallocate(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    remove(file, attributes.handle(0)?)
-}
-
-/// `DEALLOC_MW`, legacy.
-pub(in super::super) fn deallocate_legacy(file: &CommandFile, request: &Request) -> Result<()> {
-    remove(file, request.word(0)?)
+    fn destroy(&self, file: &CommandFile, uid: u16) -> Result<Vec<u8>> {
+        let mut command =
+            Command::new(opcode::DESTROY_MKEY, destroy_mkey_in::SIZE, destroy_mkey_out::SIZE);
+        command.set(destroy_mkey_in::UID, uid);
+        command.set(destroy_mkey_in::MKEY_INDEX, self.index);
+        file.function().run(command).map(|_| Vec::new())
+    }
 }

@@ -6,7 +6,7 @@ use super::super::driver::command::Command;
 use super::super::process::errno::Result;
 use super::super::request::ioctl::Attributes;
 use super::super::request::legacy::Request;
-use super::file::{CommandFile, Object};
+use super::file::{CommandFile, Object, Turn};
 
 /// A protection domain.
 pub(in super::super) struct Pd {
@@ -20,33 +20,23 @@ pub(in super::super) fn allocate(file: &CommandFile, request: &Request) -> Resul
     let mut command = Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE, alloc_pd_out::SIZE);
     command.set(alloc_pd_in::UID, state.context()?.uid);
     let number = alloc_pd_out::PD.get(&file.function().run(command)?) as u32;
-    let handle = state.enter(Object::Pd(Pd { number }));
+    let handle = state.enter(Pd { number });
     request.reply(&handle.to_ne_bytes())?;
     request.reply_driver(&number.to_ne_bytes())
 }
 
-/// A protection domain goes.
-pub(super) fn destroy(file: &CommandFile, uid: u16, pd: &Pd) -> Result<()> {
-    let mut command = Command::new(opcode::DEALLOC_PD, dealloc_pd_in::SIZE, dealloc_pd_out::SIZE);
-    command.set(dealloc_pd_in::UID, uid);
-    command.set(dealloc_pd_in::PD, pd.number);
-    file.function().run(command).map(|_| ())
-}
+impl Object for Pd {
+    fn turn(&self) -> Turn {
+        Turn::Domains
+    }
 
-fn remove(file: &CommandFile, handle: u32) -> Result<()> {
-    let mut state = file.state();
-    let uid = state.context()?.uid;
-    state.remove(handle, |pd: &Pd| destroy(file, uid, pd))
-}
-
-/// `PD_DESTROY`.
-pub(in super::super) fn dealloc(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    remove(file, attributes.handle(0)?)
-}
-
-/// `DEALLOC_PD`, legacy.
-pub(in super::super) fn dealloc_legacy(file: &CommandFile, request: &Request) -> Result<()> {
-    remove(file, request.word(0)?)
+    fn destroy(&self, file: &CommandFile, uid: u16) -> Result<Vec<u8>> {
+        let mut command =
+            Command::new(opcode::DEALLOC_PD, dealloc_pd_in::SIZE, dealloc_pd_out::SIZE);
+        command.set(dealloc_pd_in::UID, uid);
+        command.set(dealloc_pd_in::PD, self.number);
+        file.function().run(command).map(|_| Vec::new())
+    }
 }
 
 /// `PD_QUERY`.

@@ -10,29 +10,14 @@ use super::super::process::errno::{Errno, Result};
 use super::super::request::abi::{GidEntry, QueryPort};
 use super::super::request::ioctl::Attributes;
 use super::super::request::legacy::Request;
+use super::super::tree::identity::{SM_LID, capabilities};
 use super::file::CommandFile;
 use crate::card::Link;
 
-/// Width and speed, as sysfs shows them.
-pub(in super::super) const RATE: &str = "200 Gb/sec (4X HDR)";
 /// Four lanes, as the port information counts.
 const WIDTH: u8 = 2;
 /// HDR, as the port information counts.
 const SPEED: u8 = 64;
-/// LID of the subnet manager, which is not a port of the model.
-pub(in super::super) const SM_LID: u16 = 0xbfff;
-
-/// Capability flags of a port (`ib_uverbs_query_port_cap_flags`): on InfiniBand traps, path
-/// migration, SL mapping, extended speeds, communication management and client reregistration; on
-/// Ethernet communication management and GIDs made of IP addresses.
-pub(in super::super) const fn capabilities(link: Link) -> u32 {
-    match link {
-        Link::InfiniBand => {
-            1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 11 | 1 << 14 | 1 << 16 | 1 << 25
-        }
-        Link::Roce => 1 << 16 | 1 << 26,
-    }
-}
 
 fn check(file: &CommandFile, port: u64) -> Result<()> {
     let ports = file.function().caps.get(cmd_hca_cap::NUM_PORTS).max(1);

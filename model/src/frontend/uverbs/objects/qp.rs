@@ -9,7 +9,7 @@ use mlx5_sys::ifc::{
 use zerocopy::IntoBytes;
 
 use super::super::driver::command::{Caps, Command};
-use super::super::driver::event::EventQueue;
+use super::super::driver::event::{EventQueue, Source};
 use super::super::driver::umem::Umem;
 use super::super::process::errno::{Errno, Result};
 use super::super::process::{lock, user};
@@ -19,10 +19,11 @@ use super::super::request::abi::{
 use super::super::request::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::super::request::legacy::Request;
 use super::super::tree::privilege;
-use super::file::{self, CommandFile, Object, State};
+use super::file::{CommandFile, Object, State, Turn};
 use super::pd::Pd;
 use super::raw::{self, Raw};
 use super::srq::Srq;
+use super::uar;
 use super::{cq, dct, multicast};
 
 mod bare;
@@ -316,13 +317,13 @@ fn make(
     let length = (u64::from(receives.wqes) << receives.shift) + u64::from(given.sq_wqe_count) * 64;
     let buffer = match (given.buf_addr, length) {
         (0, _) | (_, 0) => None,
-        (address, length) => Some(Umem::pin(file.running, address, length, false)?),
+        (address, length) => Some(Umem::pin(&file.running.pinned, address, length, false)?),
     };
-    let record = Umem::pin_record(file.running, given.db_addr)?;
+    let record = Umem::pin_record(&file.running.pinned, given.db_addr)?;
     if given.flags & flag::UAR_PAGE_INDEX == 0 {
         return Err(Errno::EINVAL);
     }
-    state.page_of(given.bfreg_index).ok_or(Errno::EINVAL)?;
+    uar::check(state, given.bfreg_index)?;
     if given.uidx & !0xff_ffff != 0 {
         return Err(Errno::EINVAL);
     }
@@ -349,19 +350,19 @@ fn make(
     let answer = file.function().run(command)?;
     let number = create_qp_out::QPN.get(&answer) as u32;
 
-    let source = file::source(asked.user_handle);
+    let source = Source::new(asked.user_handle);
     if let Some(queue) = &events {
         lock(file.function().listeners()).qps.insert(number, (queue.clone(), source));
     }
     let signature = u32::from(given.flags & flag::SIGNATURE != 0);
-    let handle = state.enter(Object::Qp(Qp {
+    let handle = state.enter(Qp {
         srq: asked.srq,
         receive: (receives.wqes, receives.segments().saturating_sub(signature)),
         events: events.map(|queue| (queue, source.id)),
         _buffer: buffer,
         _record: Some(record),
         ..parents.queue_pair(number, uid, kind, asked)
-    }));
+    });
     let reply = CreateQpDriverReply {
         bfreg_index: NO_REGISTER,
         ece_options: create_qp_out::ECE.get(&answer) as u32,
@@ -510,7 +511,7 @@ fn make_raw(
     receives: Receives,
 ) -> Result<(u32, u32, CreateQpDriverReply)> {
     let uar = (given.flags & flag::UAR_PAGE_INDEX != 0).then_some(given.bfreg_index);
-    uar.map(|uar| state.page_of(uar).ok_or(Errno::EINVAL)).transpose()?;
+    uar.map(|uar| uar::check(state, uar)).transpose()?;
     if given.uidx & !0xff_ffff != 0 || parents.srqn.is_some() {
         return Err(Errno::EINVAL);
     }
@@ -527,11 +528,11 @@ fn make_raw(
         strips: asked.flags & STRIPS != 0,
     };
     let (raw, number, reply) = raw::make(file, &parts)?;
-    let handle = state.enter(Object::Qp(Qp {
+    let handle = state.enter(Qp {
         raw: Some(raw),
         receive: (receives.wqes, receives.segments()),
         ..parents.queue_pair(number, uid, Kind::RawPacket, asked)
-    }));
+    });
     Ok((handle, number, CreateQpDriverReply { bfreg_index: NO_REGISTER, ..reply }))
 }
 
@@ -612,45 +613,40 @@ fn scatter(
     }
 }
 
-/// A queue pair goes. Gives how many of its events were read.
-pub(super) fn destroy(file: &CommandFile, qp: &Qp) -> Result<u32> {
-    let function = file.function();
-    if qp.kind == Kind::DcTarget {
-        dct::destroy(function, qp)?;
-        return Ok(qp.events.as_ref().map_or(0, |(queue, id)| queue.retract(*id)));
+impl Object for Qp {
+    fn each_used(&self, each: &mut dyn FnMut(u32)) {
+        let used = [self.pd, self.send_cq, self.recv_cq, self.srq, self.xrcd, self.table];
+        used.into_iter().flatten().for_each(each);
     }
-    if let Some(raw) = &qp.raw {
-        return raw::destroy(file, raw).map(|()| 0);
-    }
-    let mut command = Command::new(opcode::DESTROY_QP, destroy_qp_in::SIZE, destroy_qp_out::SIZE);
-    command.set(destroy_qp_in::UID, qp.uid);
-    command.set(destroy_qp_in::QPN, qp.number);
-    function.run(command)?;
-    lock(function.listeners()).qps.remove(&qp.number);
-    Ok(qp.events.as_ref().map_or(0, |(queue, id)| queue.retract(*id)))
-}
 
-fn remove(file: &CommandFile, handle: u32) -> Result<u32> {
-    let mut state = file.state();
-    state.context()?;
-    state.remove(handle, |qp: &Qp| {
-        if !qp.groups.is_empty() {
+    fn turn(&self) -> Turn {
+        Turn::QueuePairs
+    }
+
+    /// Refuses to while the queue pair is in multicast groups.
+    fn destroy(&self, file: &CommandFile, _uid: u16) -> Result<Vec<u8>> {
+        if !self.groups.is_empty() {
             return Err(Errno::EBUSY);
         }
-        destroy(file, qp)
-    })
-}
+        let function = file.function();
+        if self.kind == Kind::DcTarget {
+            dct::destroy(function, self)?;
+        } else if let Some(raw) = &self.raw {
+            raw::destroy(file, raw)?;
+        } else {
+            let (input, output) = (destroy_qp_in::SIZE, destroy_qp_out::SIZE);
+            let mut command = Command::new(opcode::DESTROY_QP, input, output);
+            command.set(destroy_qp_in::UID, self.uid);
+            command.set(destroy_qp_in::QPN, self.number);
+            function.run(command)?;
+            lock(function.listeners()).qps.remove(&self.number);
+        }
+        let read = self.events.as_ref().map_or(0, |(queue, id)| queue.retract(*id));
+        Ok(read.to_ne_bytes().to_vec())
+    }
 
-/// `QP_DESTROY`.
-pub(in super::super) fn destroy_handle(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
-    let events = remove(file, attributes.handle(0)?)?;
-    attributes.put(1, &events.to_ne_bytes())
-}
-
-/// `DESTROY_QP`, legacy.
-pub(in super::super) fn destroy_legacy(file: &CommandFile, request: &Request) -> Result<()> {
-    request.reply(&remove(file, request.word(8)?)?.to_ne_bytes())
+    fn close(&mut self, file: &CommandFile, uid: u16) -> Result<()> {
+        multicast::leave(file, self);
+        self.destroy(file, uid).map(drop)
+    }
 }

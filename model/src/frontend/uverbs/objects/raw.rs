@@ -72,7 +72,7 @@ pub(super) fn make(
     parts: &Parts<'_>,
 ) -> Result<(Raw, u32, CreateQpDriverReply)> {
     let given = parts.given;
-    let record = Umem::pin_record(file.running, given.db_addr)?;
+    let record = Umem::pin_record(&file.running.pinned, given.db_addr)?;
     let record_address = record.bus(given.db_addr);
     let mut raw = Raw {
         uid: parts.uid,
@@ -114,7 +114,7 @@ fn fill(file: &CommandFile, parts: &Parts<'_>, record: u64, raw: &mut Raw) -> Re
         let cq = parts.send_cq.ok_or(Errno::EINVAL)?;
         let uar = parts.uar.ok_or(Errno::EINVAL)?;
         let length = u64::from(given.sq_wqe_count) * 64;
-        let buffer = Umem::pin(file.running, given.sq_buf_addr, length, false)?;
+        let buffer = Umem::pin(&file.running.pinned, given.sq_buf_addr, length, false)?;
         let mut command =
             Command::new(opcode::CREATE_TIS, create_tis_in::SIZE, create_tis_out::SIZE);
         command.set(create_tis_in::UID, parts.uid);
@@ -152,7 +152,8 @@ fn fill(file: &CommandFile, parts: &Parts<'_>, record: u64, raw: &mut Raw) -> Re
     let (wqes, shift) = parts.receives;
     if wqes != 0 {
         let cq = parts.recv_cq.ok_or(Errno::EINVAL)?;
-        let buffer = Umem::pin(file.running, given.buf_addr, u64::from(wqes) << shift, false)?;
+        let buffer =
+            Umem::pin(&file.running.pinned, given.buf_addr, u64::from(wqes) << shift, false)?;
         let ring = Ring {
             uid: parts.uid,
             user_index: given.uidx,

@@ -15,7 +15,7 @@ use mlx5_sys::ifc::{
 use zerocopy::IntoBytes;
 
 use super::super::driver::command::Command;
-use super::super::driver::event::EventQueue;
+use super::super::driver::event::{EventQueue, Source};
 use super::super::driver::function::Function;
 use super::super::driver::umem::Umem;
 use super::super::process::errno::{Errno, Result};
@@ -27,7 +27,7 @@ use super::super::request::abi::{
 use super::super::request::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::super::request::legacy::Request;
 use super::cq;
-use super::file::{self, CommandFile, Object, State};
+use super::file::{CommandFile, Object, State, Turn};
 use super::pd::Pd;
 use super::xrcd::Xrcd;
 
@@ -176,8 +176,8 @@ fn make(
         .ok_or(Errno::EINVAL)?
         .max(LEAST_STRIDE);
     let length = u64::from(wqes) * u64::from(stride);
-    let buffer = Umem::pin(file.running, given.buf_addr, length, false)?;
-    let record = Umem::pin_record(file.running, given.db_addr)?;
+    let buffer = Umem::pin(&file.running.pinned, given.buf_addr, length, false)?;
+    let record = Umem::pin_record(&file.running.pinned, given.db_addr)?;
     let events = cq::events(file, state, asked.events)?;
 
     let memory = Memory {
@@ -207,11 +207,11 @@ fn make(
         }
     };
 
-    let source = file::source(asked.user_handle);
+    let source = Source::new(asked.user_handle);
     if let Some(queue) = &events {
         lock(function.listeners()).srqs.insert(number, (queue.clone(), source));
     }
-    let srq_handle = state.enter(Object::Srq(Srq {
+    let srq_handle = state.enter(Srq {
         number,
         pd: asked.pd,
         xrcd,
@@ -222,7 +222,7 @@ fn make(
         events: events.map(|queue| (queue, source.id)),
         _buffer: buffer,
         _record: record,
-    }));
+    });
     Ok(CreateSrqReply { srq_handle, max_wr: wqes - 1, max_sge: asked.max_sge, srqn: number })
 }
 
@@ -422,47 +422,37 @@ pub(in super::super) fn query(file: &CommandFile, request: &Request) -> Result<(
     request.reply(reply.as_bytes())
 }
 
-/// A queue goes. Gives how many of its events were read.
-pub(super) fn destroy(file: &CommandFile, uid: u16, srq: &Srq) -> Result<u32> {
-    let function = file.function();
-    if srq.xrcd.is_some() {
-        let (input, output) = (destroy_xrc_srq_in::SIZE, destroy_xrc_srq_out::SIZE);
-        let mut command = Command::new(opcode::DESTROY_XRC_SRQ, input, output);
-        command.set(destroy_xrc_srq_in::XRC_SRQN, srq.number);
-        function.run(command)?;
-    } else if srq.tags {
-        let (input, output) = (destroy_xrq_in::SIZE, destroy_xrq_out::SIZE);
-        let mut command = Command::new(opcode::DESTROY_XRQ, input, output);
-        command.set(destroy_xrq_in::UID, uid);
-        command.set(destroy_xrq_in::XRQN, srq.number);
-        function.run(command)?;
-    } else {
-        let mut command =
-            Command::new(opcode::DESTROY_RMP, destroy_rmp_in::SIZE, destroy_rmp_out::SIZE);
-        command.set(destroy_rmp_in::UID, uid);
-        command.set(destroy_rmp_in::RMPN, srq.number);
-        function.run(command)?;
+impl Object for Srq {
+    fn each_used(&self, each: &mut dyn FnMut(u32)) {
+        [Some(self.pd), self.xrcd, self.cq].into_iter().flatten().for_each(each);
     }
-    lock(function.listeners()).srqs.remove(&srq.number);
-    Ok(srq.events.as_ref().map_or(0, |(queue, id)| queue.retract(*id)))
-}
 
-fn remove(file: &CommandFile, handle: u32) -> Result<u32> {
-    let mut state = file.state();
-    let uid = state.context()?.uid;
-    state.remove(handle, |srq: &Srq| destroy(file, uid, srq))
-}
+    fn turn(&self) -> Turn {
+        Turn::Users
+    }
 
-/// `SRQ_DESTROY`.
-pub(in super::super) fn destroy_handle(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
-    let events = remove(file, attributes.handle(0)?)?;
-    attributes.put(1, &events.to_ne_bytes())
-}
-
-/// `DESTROY_SRQ`, legacy.
-pub(in super::super) fn destroy_legacy(file: &CommandFile, request: &Request) -> Result<()> {
-    request.reply(&remove(file, request.word(8)?)?.to_ne_bytes())
+    fn destroy(&self, file: &CommandFile, uid: u16) -> Result<Vec<u8>> {
+        let function = file.function();
+        if self.xrcd.is_some() {
+            let (input, output) = (destroy_xrc_srq_in::SIZE, destroy_xrc_srq_out::SIZE);
+            let mut command = Command::new(opcode::DESTROY_XRC_SRQ, input, output);
+            command.set(destroy_xrc_srq_in::XRC_SRQN, self.number);
+            function.run(command)?;
+        } else if self.tags {
+            let (input, output) = (destroy_xrq_in::SIZE, destroy_xrq_out::SIZE);
+            let mut command = Command::new(opcode::DESTROY_XRQ, input, output);
+            command.set(destroy_xrq_in::UID, uid);
+            command.set(destroy_xrq_in::XRQN, self.number);
+            function.run(command)?;
+        } else {
+            let mut command =
+                Command::new(opcode::DESTROY_RMP, destroy_rmp_in::SIZE, destroy_rmp_out::SIZE);
+            command.set(destroy_rmp_in::UID, uid);
+            command.set(destroy_rmp_in::RMPN, self.number);
+            function.run(command)?;
+        }
+        lock(function.listeners()).srqs.remove(&self.number);
+        let read = self.events.as_ref().map_or(0, |(queue, id)| queue.retract(*id));
+        Ok(read.to_ne_bytes().to_vec())
+    }
 }

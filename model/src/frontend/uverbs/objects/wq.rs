@@ -15,7 +15,7 @@ use super::super::request::abi::{CreateWqDriver, ExCreateTable, ExCreateTableRep
 use super::super::request::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::super::request::legacy::Request;
 use super::cq;
-use super::file::{CommandFile, Object};
+use super::file::{CommandFile, Object, Turn};
 use super::pd::Pd;
 use super::raw::{self, ERR, RDY, RST, Ring};
 
@@ -86,7 +86,7 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
     {
         return Err(Errno::EINVAL);
     }
-    let record = Umem::pin_record(file.running, given.db_addr)?;
+    let record = Umem::pin_record(&file.running.pinned, given.db_addr)?;
     let ring = Ring {
         uid,
         user_index: given.user_index,
@@ -99,17 +99,10 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
         strides,
     };
     let length = u64::from(given.rq_wqe_count) << given.rq_wqe_shift;
-    let buffer = Umem::pin(file.running, given.buf_addr, length, false)?;
+    let buffer = Umem::pin(&file.running.pinned, given.buf_addr, length, false)?;
     let number = raw::create_rq(file, &ring, &buffer)?;
-    let handle = state.enter(Object::Wq(Wq {
-        number,
-        uid,
-        pd,
-        cq,
-        state: RST,
-        _buffer: buffer,
-        _record: record,
-    }));
+    let handle =
+        state.enter(Wq { number, uid, pd, cq, state: RST, _buffer: buffer, _record: record });
     attributes.put(9, &max_wr.to_ne_bytes())?;
     attributes.put(10, &max_sge.to_ne_bytes())?;
     attributes.put(11, &number.to_ne_bytes())?;
@@ -144,22 +137,20 @@ pub(in super::super) fn modify(file: &CommandFile, request: &Request) -> Result<
     Ok(())
 }
 
-/// A queue goes.
-pub(super) fn destroy(file: &CommandFile, wq: &Wq) -> Result<()> {
-    raw::destroy_rq(file, wq.uid, wq.number)
-}
+impl Object for Wq {
+    fn each_used(&self, each: &mut dyn FnMut(u32)) {
+        [self.pd, self.cq].into_iter().for_each(each);
+    }
 
-/// `WQ_DESTROY`.
-pub(in super::super) fn destroy_handle(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
-    let handle = attributes.handle(0)?;
-    let mut state = file.state();
-    state.context()?;
-    state.remove(handle, |wq: &Wq| destroy(file, wq))?;
-    // None of its events is ever raised.
-    attributes.put(1, &0u32.to_ne_bytes())
+    fn turn(&self) -> Turn {
+        Turn::Queues
+    }
+
+    fn destroy(&self, file: &CommandFile, _uid: u16) -> Result<Vec<u8>> {
+        raw::destroy_rq(file, self.uid, self.number)?;
+        // None of its events is ever raised.
+        Ok(0u32.to_ne_bytes().to_vec())
+    }
 }
 
 /// `CREATE_RWQ_IND_TBL`, extended.
@@ -188,7 +179,7 @@ pub(in super::super) fn create_table(file: &CommandFile, request: &Request) -> R
         command.bytes().extend_from_slice(&number.to_be_bytes());
     }
     let number = create_rqt_out::RQTN.get(&file.function().run(command)?) as u32;
-    let handle = state.enter(Object::IndirectionTable(IndirectionTable { number, uid, queues }));
+    let handle = state.enter(IndirectionTable { number, uid, queues });
     let reply = ExCreateTableReply {
         comp_mask: 0,
         response_length: size_of::<ExCreateTableReply>() as u32,
@@ -199,22 +190,20 @@ pub(in super::super) fn create_table(file: &CommandFile, request: &Request) -> R
     request.reply_driver(&[8u32.to_ne_bytes(), [0; 4]].concat())
 }
 
-/// A table goes.
-pub(super) fn destroy_table(file: &CommandFile, table: &IndirectionTable) -> Result<()> {
-    let mut command =
-        Command::new(opcode::DESTROY_RQT, destroy_rqt_in::SIZE, destroy_rqt_out::SIZE);
-    command.set(destroy_rqt_in::UID, table.uid);
-    command.set(destroy_rqt_in::RQTN, table.number);
-    file.function().run(command).map(|_| ())
-}
+impl Object for IndirectionTable {
+    fn each_used(&self, each: &mut dyn FnMut(u32)) {
+        self.queues.iter().copied().for_each(each);
+    }
 
-/// `RWQ_IND_TBL_DESTROY`.
-pub(in super::super) fn destroy_table_handle(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
-    let handle = attributes.handle(0)?;
-    let mut state = file.state();
-    state.context()?;
-    state.remove(handle, |table: &IndirectionTable| destroy_table(file, table))
+    fn turn(&self) -> Turn {
+        Turn::Users
+    }
+
+    fn destroy(&self, file: &CommandFile, _uid: u16) -> Result<Vec<u8>> {
+        let mut command =
+            Command::new(opcode::DESTROY_RQT, destroy_rqt_in::SIZE, destroy_rqt_out::SIZE);
+        command.set(destroy_rqt_in::UID, self.uid);
+        command.set(destroy_rqt_in::RQTN, self.number);
+        file.function().run(command).map(|_| Vec::new())
+    }
 }

@@ -1,21 +1,18 @@
 //! XRC domains: private ones, or one behind a file, which every context of the process shares as
 //! long as the domain is open.
 
-use std::collections::HashMap;
-
 use libc::c_int;
 use mlx5_sys::ifc::{
     alloc_xrcd_in, alloc_xrcd_out, cmd_hca_cap, dealloc_xrcd_in, dealloc_xrcd_out, opcode,
 };
 
 use super::super::driver::command::Command;
-use super::super::driver::function::Function;
+use super::super::driver::function::{FileId, Function};
 use super::super::process::errno::{Errno, Result, last};
 use super::super::process::{lock, user};
 use super::super::request::abi::OpenXrcd;
-use super::super::request::ioctl::Attributes;
 use super::super::request::legacy::Request;
-use super::file::{CommandFile, Object};
+use super::file::{CommandFile, Object, Turn};
 use crate::private::system;
 
 /// An XRC domain.
@@ -25,12 +22,6 @@ pub(in super::super) struct Xrcd {
     /// The file behind it.
     file: Option<FileId>,
 }
-
-/// A file: device and inode.
-type FileId = (u64, u64);
-
-/// Domains of a card by their files, and how many contexts have each open.
-pub(in super::super) type Domains = HashMap<FileId, (u32, usize)>;
 
 /// Returns the file that a descriptor refers to.
 fn identify(fd: c_int) -> Result<FileId> {
@@ -87,37 +78,29 @@ pub(in super::super) fn open(file: &CommandFile, request: &Request) -> Result<()
             }
         }
     };
-    let handle = state.enter(Object::Xrcd(Xrcd { number, file: behind }));
+    let handle = state.enter(Xrcd { number, file: behind });
     request.reply(&handle.to_ne_bytes())
 }
 
-/// An XRC domain goes, unless another context has it open too.
-pub(super) fn destroy(file: &CommandFile, xrcd: &Xrcd) -> Result<()> {
-    let function = file.function();
-    let Some(id) = xrcd.file else { return deallocate(function, xrcd.number) };
-    let mut domains = lock(function.domains());
-    match domains.get_mut(&id) {
-        Some((_, users)) if *users > 1 => *users -= 1,
-        _ => {
-            deallocate(function, xrcd.number)?;
-            domains.remove(&id);
-        }
+impl Object for Xrcd {
+    fn turn(&self) -> Turn {
+        Turn::Domains
     }
-    Ok(())
-}
 
-/// `XRCD_DESTROY`.
-pub(in super::super) fn close(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    remove(file, attributes.handle(0)?)
-}
-
-/// `CLOSE_XRCD`, legacy.
-pub(in super::super) fn close_legacy(file: &CommandFile, request: &Request) -> Result<()> {
-    remove(file, request.word(0)?)
-}
-
-fn remove(file: &CommandFile, handle: u32) -> Result<()> {
-    let mut state = file.state();
-    state.context()?;
-    state.remove(handle, |xrcd: &Xrcd| destroy(file, xrcd))
+    /// Another context may have it open, too.
+    fn destroy(&self, file: &CommandFile, _uid: u16) -> Result<Vec<u8>> {
+        let function = file.function();
+        let Some(id) = self.file else {
+            return deallocate(function, self.number).map(|()| Vec::new());
+        };
+        let mut domains = lock(function.domains());
+        match domains.get_mut(&id) {
+            Some((_, users)) if *users > 1 => *users -= 1,
+            _ => {
+                deallocate(function, self.number)?;
+                domains.remove(&id);
+            }
+        }
+        Ok(Vec::new())
+    }
 }

@@ -24,22 +24,20 @@ mod rings;
 mod scan;
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use libc::{off_t, size_t};
 
 use super::process::errno::{errno, set_errno};
-use super::process::own_process;
 use super::process::{descriptors, lock, real, trap};
+use super::process::{in_children, own_process};
 use super::request::ioctl::RDMA_VERBS_IOCTL;
 use super::tree::config::{self, Output};
 use crate::clock::Clock;
-use crate::engine::{Shield, Stores};
+use crate::engine::Shield;
 use crate::memory::ProcessMemory;
 use crate::trace::{Call, Detail, Header, Record, Sink, Tap};
-
-pub(super) use page::Page;
 
 use crate::private::complain;
 use devices::Devices;
@@ -65,40 +63,6 @@ pub(super) struct Observer {
     memory: ProcessMemory,
     devices: Devices,
     queues: Mutex<Queues>,
-}
-
-/// Returns whether this copy of the library observes. Its model is off then.
-pub(super) fn is_on() -> bool {
-    const NO: u8 = 1;
-    const YES: u8 = 2;
-    static DECIDED: AtomicU8 = AtomicU8::new(0);
-    match DECIDED.load(Ordering::Acquire) {
-        NO => false,
-        YES => true,
-        _ => {
-            let is_on = config::observed().is_some() && trap::AVAILABLE && is_first();
-            DECIDED.store(if is_on { YES } else { NO }, Ordering::Release);
-            is_on
-        }
-    }
-}
-
-/// Whether the program's calls reach this copy of the library before any other.
-fn is_first() -> bool {
-    /// Returns where the file that has an address is loaded.
-    fn base(address: *const c_void) -> Option<*mut c_void> {
-        // SAFETY: zeros are a value of the structure, which the call fills.
-        let (found, info) = unsafe {
-            let mut info: libc::Dl_info = std::mem::zeroed();
-            (libc::dladdr(address, &mut info), info)
-        };
-        (found != 0).then_some(info.dli_fbase)
-    }
-    // SAFETY: the call reads the name, a C string.
-    let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"ioctl".as_ptr()) };
-    // A variable of this copy, which no other copy replaces.
-    let own = (&raw const OBSERVER).cast();
-    base(first).is_some_and(|first| base(own) == Some(first))
 }
 
 impl Observer {
@@ -161,14 +125,12 @@ impl Observer {
             queues: Mutex::default(),
         }));
         OBSERVER.store(std::ptr::from_ref(observer).cast_mut(), Ordering::Release);
-        static WATCHED: AtomicU8 = AtomicU8::new(0);
-        if WATCHED.swap(1, Ordering::AcqRel) == 0 {
-            // SAFETY: both functions have the required types. The first takes no lock.
-            unsafe {
-                libc::pthread_atfork(None, None, Some(forked));
-                libc::atexit(exiting);
-            }
+        static ASKED: AtomicBool = AtomicBool::new(false);
+        if !ASKED.load(Ordering::Acquire) {
+            // SAFETY: `exiting` has the required type.
+            unsafe { libc::atexit(exiting) };
         }
+        in_children(&ASKED, forked);
         scan::start(observer);
         Some(observer)
     }
@@ -252,38 +214,6 @@ pub(super) unsafe fn map(
     }
     // SAFETY: the caller guarantees that the replaced mapping is not used any more.
     Some(unsafe { page::map(address, protection, flags, fd, offset, (card, uar)) })
-}
-
-/// A store of the program to a register page, and those behind it that belong to the same copy. Returns
-/// whether they were done: not in a child that has no observer and has not inherited the page.
-pub(super) fn store(page: &'static Page, stores: &mut impl Stores) -> bool {
-    let Some(observer) = Observer::current() else { return false };
-    let mut queues = lock(&observer.queues);
-    let mut block = page::Block::default();
-    let mut is_first = true;
-    loop {
-        let is_last = block.gather(stores);
-        for (offset, bytes) in block.stores() {
-            if is_first {
-                queues.before_store(observer, page.card, offset, bytes);
-            }
-            let call = Call::Store { uar: page.uar, offset: offset as u16, bytes: bytes.into() };
-            observer.record(page.card, call, || {
-                if is_first {
-                    queues.rung(observer, page.card, offset, bytes);
-                }
-            });
-            is_first = false;
-        }
-        // The device may act at once, so the recording comes first.
-        page.forward(&block);
-        if is_last {
-            break;
-        }
-        block = page::Block::default();
-    }
-    observer.tap.relieve();
-    true
 }
 
 /// The program closes a descriptor.

@@ -9,6 +9,7 @@ use super::super::process::trap::{self, PAGE, Target};
 use super::super::process::{lock, real};
 use super::Observer;
 use crate::engine::{Shield, Stores};
+use crate::trace::Call;
 
 /// A register page of a device that a program has mapped.
 pub(in super::super) struct Page {
@@ -34,9 +35,44 @@ impl Page {
             unsafe { put((device + offset) as *mut u8, bytes) };
         }
     }
+}
+
+impl Target for Page {
+    /// Records and makes a store of the program, and those behind it that belong to the same copy. A child
+    /// that has no observer and has not inherited the page does not know of them.
+    fn store(&'static self, stores: &mut dyn Stores, _in_handler: bool) -> bool {
+        let Some(observer) = Observer::current() else { return false };
+        let mut queues = lock(&observer.queues);
+        let mut block = Block::default();
+        let mut is_first = true;
+        loop {
+            let is_last = block.gather(stores);
+            for (offset, bytes) in block.stores() {
+                if is_first {
+                    queues.before_store(observer, self.card, offset, bytes);
+                }
+                let call =
+                    Call::Store { uar: self.uar, offset: offset as u16, bytes: bytes.into() };
+                observer.record(self.card, call, || {
+                    if is_first {
+                        queues.rung(observer, self.card, offset, bytes);
+                    }
+                });
+                is_first = false;
+            }
+            // The device may act at once, so the recording comes first.
+            self.forward(&block);
+            if is_last {
+                break;
+            }
+            block = Block::default();
+        }
+        observer.tap.relieve();
+        true
+    }
 
     /// The program has unmapped its page.
-    pub(in super::super) fn unmapped(&self) {
+    fn unmapped(&self) {
         let _shield = Shield::new();
         let _queues = Observer::current().map(|observer| lock(&observer.queues));
         let device = self.device.swap(0, Ordering::AcqRel);
@@ -79,7 +115,7 @@ pub(super) unsafe fn map(
     // A trapped store may still refer to it when the program has unmapped it, so it is never freed.
     let page: &'static Page =
         Box::leak(Box::new(Page { card, uar, device: AtomicUsize::new(device as usize) }));
-    if !trap::mapped(at as usize, Target::Device(page)) {
+    if !trap::mapped(at as usize, trap::entry(page)) {
         // SAFETY: both pages were mapped above, and the program does not know them yet.
         unsafe {
             real::munmap(at, PAGE);
@@ -120,7 +156,7 @@ impl Default for Block {
 
 impl Block {
     /// Takes the program's stores while they belong together. Returns whether there are no more.
-    pub fn gather(&mut self, stores: &mut impl Stores) -> bool {
+    pub fn gather(&mut self, stores: &mut dyn Stores) -> bool {
         while self.count < MOST {
             let (offset, bytes) = stores.store();
             let length = bytes.len().min(LONGEST);

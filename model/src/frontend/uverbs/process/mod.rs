@@ -18,4 +18,4 @@ pub(in super::super) mod user;
 pub(in super::super) mod valgrind;
 
 pub(in super::super) use thread::lock;
-pub(super) use thread::{own_process, thread};
+pub(super) use thread::{in_children, own_process, thread};

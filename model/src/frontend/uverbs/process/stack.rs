@@ -2,23 +2,27 @@
 
 use libc::c_void;
 
-use super::trap::Work;
 use crate::private::system;
 
 /// Runs the work on the stack of the interrupted code, below what it may use, if the handler was
 /// started on the signal stack: that one may be too small for a card, and a fault in the work
-/// would start over at its top. Where the stack pointer is on a register page, there is no other stack.
+/// would start over at its top. `interrupted` is the stack pointer of the interrupted code; without it,
+/// there is no other stack.
 ///
 /// # Safety
-/// `work.frame` is the frame of the signal that the calling thread handles, as the kernel has written it.
-pub(super) unsafe fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work<'_>)) {
-    struct Call<'a, 'b> {
-        work: &'a mut Work<'b>,
-        run: fn(&mut Work<'_>),
+/// `signal` and `interrupted` are of the frame of the signal that the calling thread handles, as the kernel
+/// has written it.
+pub(super) unsafe fn off_the_signal_stack(
+    signal: libc::stack_t,
+    interrupted: Option<usize>,
+    work: &mut dyn FnMut(),
+) {
+    struct Call<'a> {
+        work: &'a mut dyn FnMut(),
     }
     extern "C" fn enter(call: *mut c_void) {
         // SAFETY: the assembly below passes a pointer to `call`, which nothing else uses meanwhile.
-        let call = unsafe { &mut *call.cast::<Call<'_, '_>>() };
+        let call = unsafe { &mut *call.cast::<Call<'_>>() };
         // SAFETY: all zero but the flag is what disabling takes; the frame brings the stack back
         // when the handler returns. This code runs on another stack, so it may be disabled.
         unsafe {
@@ -26,20 +30,15 @@ pub(super) unsafe fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work
             disable.ss_flags = libc::SS_DISABLE;
             system::sigaltstack(&disable, std::ptr::null_mut());
         }
-        (call.run)(call.work);
+        (call.work)();
     }
 
-    let signal = work.frame.uc_stack;
-    let interrupted = super::instruction::stack_pointer(work.frame);
     let bottom = signal.ss_sp as usize;
     let within = |address: usize| address >= bottom && address - bottom < signal.ss_size;
     let here = std::ptr::from_ref(&signal) as usize;
-    // A PUSH stores below the stack pointer.
-    let is_no_stack = super::trap::is_register(interrupted - 1);
-    if !within(here) || within(interrupted) || is_no_stack {
-        return run(work);
-    }
-    let mut call = Call { work, run };
+    let elsewhere = interrupted.filter(|at| within(here) && !within(*at));
+    let Some(interrupted) = elsewhere else { return work() };
+    let mut call = Call { work };
     // The red zone of the interrupted code is 128 bytes on x86-64, and nothing on arm64.
     let stack = (interrupted - 256) & !15;
     #[cfg(target_arch = "x86_64")]

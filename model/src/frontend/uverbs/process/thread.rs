@@ -1,5 +1,6 @@
 //! Locks, threads and numbers of the process.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::private::{complain, system};
@@ -34,4 +35,13 @@ pub(in super::super) fn thread(work: impl FnOnce() + Send + 'static) {
 /// Returns this process's number.
 pub(in super::super) fn own_process() -> libc::pid_t {
     std::process::id() as libc::pid_t
+}
+
+/// Has `forget` run in every child of a fork from now on: once, if it is always asked for with the same
+/// `asked`. It takes no lock, which a thread of the parent may have held.
+pub(in super::super) fn in_children(asked: &AtomicBool, forget: extern "C" fn()) {
+    if !asked.swap(true, Ordering::AcqRel) {
+        // SAFETY: `forget` has the required type, and takes no lock.
+        unsafe { libc::pthread_atfork(None, None, Some(forget)) };
+    }
 }

@@ -12,15 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t, sigset_t, ucontext_t};
 
-use super::super::objects::uar;
-use super::super::observe;
 use super::errno::{errno, set_errno};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::instruction::{self, Follower, Trapped};
 use super::real;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use crate::engine::Stores;
-use crate::engine::Uncancelled;
+use super::stack::off_the_signal_stack;
+use crate::engine::{Stores, Uncancelled};
 use crate::private::system;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::queue::blueflame_end;
@@ -38,47 +36,37 @@ const MAPPED: usize = 4096;
 /// A page that a program has mapped.
 struct Region {
     start: AtomicUsize,
-    /// The page, as [`Target::encode`] makes it; null for none.
-    page: AtomicPtr<c_void>,
+    /// The page's [`Entry`]; null for none.
+    page: AtomicPtr<&'static dyn Target>,
 }
 
-/// The page that stores are made on.
-#[derive(Clone, Copy)]
-pub(in super::super) enum Target {
-    /// A page of the model's device.
-    Card(&'static uar::Page),
-    /// A page of a device of the machine, whose use is observed.
-    Device(&'static observe::Page),
+/// A register page, on which faulting instructions of the program are done.
+pub(in super::super) trait Target: Sync {
+    /// Does stores that have faulted, or leaves the first that was not done to be repeated. Returns
+    /// `false` if the page does not know of them: then the fault is the program's. `in_handler` says
+    /// whether the program may be in a signal handler.
+    fn store(&'static self, stores: &mut dyn Stores, in_handler: bool) -> bool;
+
+    /// Returns whether loads fault as well, and only they.
+    fn is_read(&self) -> bool {
+        false
+    }
+
+    /// Returns what is loaded: `length` bytes, in the low bytes. `None` leaves the load to be repeated.
+    fn load(&self, _offset: usize, _length: usize) -> Option<u64> {
+        None
+    }
+
+    /// The program has unmapped the page.
+    fn unmapped(&self) {}
 }
 
-impl Target {
-    /// Marks a page of a device of the machine. Pages have words, so the bit is free.
-    const DEVICE: usize = 1;
+/// A page in the table of regions. A fault reads it by one load, so it is a thin pointer to a wide one.
+pub(in super::super) type Entry = &'static &'static dyn Target;
 
-    fn encode(self) -> *mut c_void {
-        match self {
-            Self::Card(page) => std::ptr::from_ref(page).cast_mut().cast(),
-            Self::Device(page) => {
-                let page: *mut c_void = std::ptr::from_ref(page).cast_mut().cast();
-                page.map_addr(|address| address | Self::DEVICE)
-            }
-        }
-    }
-
-    /// # Safety
-    /// `page` is null or comes from [`Target::encode`].
-    unsafe fn decode(page: *mut c_void) -> Option<Self> {
-        let is_device = page.addr() & Self::DEVICE != 0;
-        let page = page.map_addr(|address| address & !Self::DEVICE);
-        // SAFETY: the caller guarantees null, or what `encode` made of a page that is never freed.
-        unsafe {
-            if is_device {
-                page.cast::<observe::Page>().as_ref().map(Self::Device)
-            } else {
-                page.cast::<uar::Page>().as_ref().map(Self::Card)
-            }
-        }
-    }
+/// Creates the entry of a page. It is never freed: a thread may be reading it.
+pub(in super::super) fn entry(page: &'static dyn Target) -> Entry {
+    Box::leak(Box::new(page))
 }
 
 static REGIONS: [Region; MAPPED] =
@@ -184,11 +172,11 @@ pub(in super::super) fn unblock() {
 }
 
 /// Records that a program has mapped a register page read-only. Returns whether an entry was free.
-pub(in super::super) fn mapped(start: usize, page: Target) -> bool {
+pub(in super::super) fn mapped(start: usize, page: Entry) -> bool {
     for (index, region) in REGIONS.iter().enumerate() {
         let free = region.page.compare_exchange(
             std::ptr::null_mut(),
-            page.encode(),
+            std::ptr::from_ref(page).cast_mut(),
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
@@ -235,8 +223,8 @@ pub(in super::super) fn unmapped(start: usize, length: usize) {
         if at & LEAVING != 0 {
             region.start.store(0, Ordering::Release);
             let page = region.page.swap(std::ptr::null_mut(), Ordering::AcqRel);
-            // SAFETY: null, or what `mapped` was given.
-            if let Some(Target::Device(page)) = unsafe { Target::decode(page) } {
+            // SAFETY: null, or an entry that `mapped` was given, which is never freed.
+            if let Some(page) = unsafe { page.as_ref() } {
                 page.unmapped();
             }
         }
@@ -258,21 +246,15 @@ pub(in super::super) fn forget() {
 }
 
 /// The register page an address is on, and where it starts.
-fn find(address: usize) -> Option<(usize, Target)> {
+fn find(address: usize) -> Option<(usize, &'static dyn Target)> {
     REGIONS[..USED.load(Ordering::Acquire)].iter().find_map(|region| {
         let start = region.start.load(Ordering::Acquire);
         if start == 0 || start & LEAVING != 0 || address < start || address - start >= PAGE {
             return None;
         }
-        // SAFETY: null, or what `mapped` was given.
-        unsafe { Target::decode(region.page.load(Ordering::Acquire)) }.map(|page| (start, page))
+        // SAFETY: null, or an entry that `mapped` was given, which is never freed.
+        unsafe { region.page.load(Ordering::Acquire).as_ref() }.map(|page| (start, *page))
     })
-}
-
-/// Whether an address is on a register page.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(super) fn is_register(address: usize) -> bool {
-    find(address).is_some()
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -292,8 +274,12 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
         if let Some((start, page)) = find(address) {
             let mut work = Work { frame, start, page, done: false };
             let uncancelled = Uncancelled::new();
-            // SAFETY: the frame is that of the signal that this thread handles.
-            unsafe { super::stack::off_the_signal_stack(&mut work, emulate) };
+            let signal = work.frame.uc_stack;
+            let interrupted = instruction::stack_pointer(work.frame);
+            // A PUSH stores below the stack pointer.
+            let interrupted = Some(interrupted).filter(|at| find(at - 1).is_none());
+            // SAFETY: both are of the frame of the signal that this thread handles.
+            unsafe { off_the_signal_stack(signal, interrupted, &mut || emulate(&mut work)) };
             drop(uncancelled);
             if work.done {
                 set_errno(before);
@@ -312,10 +298,10 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
 
 /// A store that faulted.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(super) struct Work<'a> {
-    pub frame: &'a mut ucontext_t,
+struct Work<'a> {
+    frame: &'a mut ucontext_t,
     start: usize,
-    page: Target,
+    page: &'static dyn Target,
     /// Whether the fault is dealt with: the program goes on behind the instruction or at it.
     done: bool,
 }
@@ -326,10 +312,8 @@ pub(super) struct Work<'a> {
 /// pending signals are delivered.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn emulate(work: &mut Work<'_>) {
-    if let Target::Card(page) = work.page {
-        if page.reads_clock {
-            return load(work, page);
-        }
+    if work.page.is_read() {
+        return load(work);
     }
     // SAFETY: the frame is that of a fault which the instruction at its program counter has just made, so
     // the code is mapped. The kernel has written the rest of the frame. Faults come to `on_fault`.
@@ -358,15 +342,7 @@ fn emulate(work: &mut Work<'_>) {
     // SAFETY: the kernel has written the frame, and faults come to `on_fault`.
     let follower = unsafe { Follower::new(work.frame) };
     let mut copy = Copying { follower, start: work.start, offset, trapped };
-    work.done = match work.page {
-        Target::Card(page) => {
-            if page.store(&mut copy, in_handler).is_some() {
-                crate::stores::faulted();
-            }
-            true
-        }
-        Target::Device(page) => observe::store(page, &mut copy),
-    };
+    work.done = work.page.store(&mut copy, in_handler);
 }
 
 /// A store, and those behind it that continue a copy to a BlueFlame buffer: the handler does them, too.
@@ -415,12 +391,12 @@ fn blocks_signals(mask: &sigset_t) -> bool {
 
 /// The same of a load from the clock.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-fn load(work: &mut Work<'_>, page: &uar::Page) {
+fn load(work: &mut Work<'_>) {
     // SAFETY: the frame is that of a fault which the instruction at its program counter has just made.
     match unsafe { instruction::decode_load(work.frame) } {
         Ok(load) => {
             let offset = (load.address as usize).wrapping_sub(work.start);
-            if let Some(value) = page.load(offset, load.length) {
+            if let Some(value) = work.page.load(offset, load.length) {
                 load.step(value, work.frame);
             }
             work.done = true;

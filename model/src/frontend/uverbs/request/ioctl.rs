@@ -1,22 +1,15 @@
-//! The ioctl form of requests: a header and attributes. They are checked against the method's
-//! declaration before the method runs.
+//! The ioctl form of requests: a header and attributes, which are checked against a method's
+//! declaration.
 
 use libc::c_int;
 
-use super::super::dispatch::methods;
-use super::super::driver::running::Running;
-use super::super::objects::file::CommandFile;
-use super::super::process::descriptors::Descriptor;
-use super::super::process::errno::{Errno, Result, errno, set_errno};
+use super::super::process::errno::{Errno, Result};
 use super::super::process::user;
 use super::abi::{Attribute, Header};
-use crate::engine::{Shield, Uncancelled};
 
 /// `RDMA_VERBS_IOCTL`.
 pub(in super::super) const RDMA_VERBS_IOCTL: libc::c_ulong = 0xc018_1b01;
 
-/// `RDMA_DRIVER_MLX5`.
-const DRIVER: u32 = 1;
 /// A request is no larger than a page.
 const LARGEST: usize = 4096;
 /// `UVERBS_ATTR_F_MANDATORY`.
@@ -66,52 +59,6 @@ pub(in super::super) struct Attributes {
     address: u64,
 }
 
-/// Serves the ioctl of a program, and returns the system call's result. Like a system call, it is
-/// neither interrupted by signal handlers nor canceled. A request to another process, which may
-/// have to wait, is not canceled either.
-pub(in super::super) fn serve(running: &'static Running, fd: c_int, argument: u64) -> c_int {
-    let before = errno();
-    let served = match running.descriptors.get(fd) {
-        Some(Descriptor::Command(file)) => {
-            let _shield = Shield::new();
-            request(&file, argument)
-        }
-        Some(Descriptor::Guest(guest)) => {
-            let _uncancelled = Uncancelled::new();
-            guest.request(argument)
-        }
-        Some(_) => Err(Errno::ENOTTY),
-        None => Err(Errno::EBADF),
-    };
-    match served {
-        Ok(()) => {
-            set_errno(before);
-            0
-        }
-        Err(error) => {
-            set_errno(error.0);
-            -1
-        }
-    }
-}
-
-/// Serves a request whose header is at this address.
-pub(in super::super) fn request(file: &CommandFile, argument: u64) -> Result<()> {
-    let (header, mut attributes) = Attributes::read(argument)?;
-    if header.reserved1 != 0 || header.reserved2 != 0 {
-        return Err(Errno::EPROTONOSUPPORT);
-    }
-    let method = methods::find(header.object, header.method).ok_or(Errno::EPROTONOSUPPORT)?;
-    if header.driver != DRIVER {
-        return Err(Errno::EINVAL);
-    }
-    attributes.check(method.attributes)?;
-    tracing::trace!(object = header.object, method = header.method, "a request");
-    (method.serve)(file, &mut attributes).inspect_err(|error| {
-        tracing::debug!(object = header.object, method = header.method, errno = error.0, "refused");
-    })
-}
-
 impl Attributes {
     /// Reads the request whose header is at this address.
     pub fn read(argument: u64) -> Result<(Header, Self)> {
@@ -128,7 +75,7 @@ impl Attributes {
     }
 
     /// Holds the request to the method's declaration.
-    fn check(&mut self, declared: &[Declared]) -> Result<()> {
+    pub fn check(&self, declared: &[Declared]) -> Result<()> {
         for (index, attribute) in self.given.iter().enumerate() {
             let Some(known) = declared.iter().find(|known| known.id == attribute.id) else {
                 if attribute.flags & MANDATORY != 0 {

@@ -6,28 +6,14 @@
 //! shows: `counters` from QUERY_VPORT_COUNTER (`mad.c`), `hw_counters` from the counter set of the
 //! port, which verbs queue pairs name from INIT on (`counters.c`).
 
-use std::ffi::CString;
-use std::io::Write;
-use std::os::fd::AsRawFd;
-
-use mlx5_sys::ifc::{
-    Field, opcode, query_q_counter_in, query_q_counter_out, query_vport_counter_in,
-    query_vport_counter_out as vport, traffic_counter,
-};
-
-use super::super::driver::command::Command;
-use super::super::driver::function::Function;
-use super::super::driver::running::Running;
-use super::super::process::descriptors;
-use super::discovery::Offer;
-use crate::private::{OwnFd, Private, check, system};
+use mlx5_sys::ifc::{Field, query_q_counter_out, query_vport_counter_out as vport};
 
 /// The text of a counter that is not available, in the kernel's words.
 pub(super) const ABSENT: &str = "N/A (no PMA)";
 
 /// The source of a counter of `counters`.
 #[derive(Clone, Copy)]
-pub(super) enum Source {
+pub(in super::super) enum Source {
     /// Packets of these kinds of traffic.
     Packets(&'static [Field]),
     /// Their bytes, in words of four.
@@ -96,14 +82,14 @@ pub(super) const TRANSPORT: &[(&str, Field)] = &[
 
 /// One counter.
 #[derive(Clone, Copy)]
-enum Counter {
+pub(in super::super) enum Counter {
     Port(Source),
     Transport(Field),
 }
 
 impl Counter {
     /// The device, by its name, and the counter that a path leads to.
-    fn at(path: &str) -> Option<(&str, Self)> {
+    pub fn at(path: &str) -> Option<(&str, Self)> {
         let mut parts = path.rsplit('/');
         let (name, folder) = (parts.next()?, parts.next()?);
         let counter = match folder {
@@ -115,67 +101,6 @@ impl Counter {
         let device = parts.next()?;
         is_port.then_some((device, counter))
     }
-
-    /// Asks the device, as the kernel's driver does.
-    fn count(self, function: &Function) -> Option<u64> {
-        match self {
-            Self::Port(source) => {
-                let reply = function.run(Command::new(
-                    opcode::QUERY_VPORT_COUNTER,
-                    query_vport_counter_in::SIZE,
-                    vport::SIZE,
-                ));
-                let reply = reply.ok()?;
-                let sum = |kinds: &[Field], part: Field| -> u64 {
-                    kinds.iter().map(|kind| part.within(*kind).get(&reply)).sum()
-                };
-                Some(match source {
-                    Source::Packets(kinds) => sum(kinds, traffic_counter::PACKETS),
-                    Source::Words(kinds) => sum(kinds, traffic_counter::OCTETS) / 4,
-                    Source::Never => 0,
-                })
-            }
-            Self::Transport(field) => {
-                let mut command = Command::new(
-                    opcode::QUERY_Q_COUNTER,
-                    query_q_counter_in::SIZE,
-                    query_q_counter_out::SIZE,
-                );
-                command.set(query_q_counter_in::COUNTER_SET_ID, function.counters);
-                Some(field.get(&function.run(command).ok()?))
-            }
-        }
-    }
-}
-
-/// A file with the count of a moment, as long as this value lives.
-pub(in super::super) struct Shown {
-    _file: Private,
-    /// A name of the file.
-    pub path: CString,
-}
-
-/// Returns what a counter's file shows now; `None` if the path is not that of a counter.
-pub(in super::super) fn shown(offer: &Offer, path: &[u8]) -> Option<Shown> {
-    let (name, counter) = Counter::at(std::str::from_utf8(path).ok()?)?;
-    let index = offer.devices.iter().position(|device| device.name == name)?;
-    // A process that has not opened the device has sent nothing.
-    let count = match Running::current() {
-        Some(running) => counter.count(running.functions.get(index)?)?,
-        None => 0,
-    };
-    file(&format!("{count}\n")).ok()
-}
-
-fn file(text: &str) -> std::io::Result<Shown> {
-    // SAFETY: the call reads the name, a C string, and returns a new descriptor or -1.
-    let fd = check(unsafe { system::memfd_create(c"counter".as_ptr(), libc::MFD_CLOEXEC) })?;
-    let fd = descriptors::aside(fd).map_err(|error| std::io::Error::from_raw_os_error(error.0))?;
-    // SAFETY: the descriptor was made above, and nothing else owns it.
-    let file = Private::new(unsafe { OwnFd::new(fd) }?);
-    (&*file).write_all(text.as_bytes())?;
-    let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    Ok(Shown { _file: file, path })
 }
 
 #[cfg(test)]

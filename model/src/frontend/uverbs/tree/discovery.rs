@@ -3,10 +3,10 @@
 
 use std::ffi::{CString, c_void};
 use std::os::unix::ffi::OsStringExt;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
-use super::super::observe;
-use super::config::{Config, Network, When};
+use super::super::process::trap;
+use super::config::{self, Config, Network, When};
 use super::identity::Device;
 use super::sysfs::{self, NODE, Tree};
 use crate::card::Identity;
@@ -52,12 +52,46 @@ pub(super) fn yielded() -> bool {
     YIELDED.load(Ordering::Acquire)
 }
 
+/// Returns whether this copy of the library observes. Its model is off then.
+pub(in super::super) fn observes() -> bool {
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+    static DECIDED: AtomicU8 = AtomicU8::new(0);
+    match DECIDED.load(Ordering::Acquire) {
+        NO => false,
+        YES => true,
+        _ => {
+            let observes = config::observed().is_some() && trap::AVAILABLE && is_first();
+            DECIDED.store(if observes { YES } else { NO }, Ordering::Release);
+            observes
+        }
+    }
+}
+
+/// Whether the program's calls reach this copy of the library before any other.
+fn is_first() -> bool {
+    /// Returns where the file that has an address is loaded.
+    fn base(address: *const c_void) -> Option<*mut c_void> {
+        // SAFETY: zeros are a value of the structure, which the call fills.
+        let (found, info) = unsafe {
+            let mut info: libc::Dl_info = std::mem::zeroed();
+            (libc::dladdr(address, &mut info), info)
+        };
+        (found != 0).then_some(info.dli_fbase)
+    }
+    // SAFETY: the call reads the name, a C string.
+    let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"ioctl".as_ptr()) };
+    // A variable of this copy, which no other copy replaces.
+    let own = (&raw const YIELDED).cast();
+    base(first).is_some_and(|first| base(own) == Some(first))
+}
+
 /// Returns the decision, making it at the first call.
 pub(in super::super) fn discovery() -> &'static Discovery {
     // Not a OnceLock: a thread may be deciding while another one forks, and the child must not wait
     // for it. Two threads that decide at once reach the same decision.
     static DECIDED: AtomicPtr<Discovery> = AtomicPtr::new(std::ptr::null_mut());
-    if yielded() || observe::is_on() {
+    if yielded() || observes() {
         return &Discovery::Off;
     }
     // SAFETY: the pointer is null, or it comes from a box that is leaked below.

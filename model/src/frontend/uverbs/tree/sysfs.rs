@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use super::config::Node;
 use super::counters;
 use super::folder::{self, Entry};
-use super::identity::{BOARD_ID, BUS, Device, VENDOR};
+use super::identity::{self, BOARD_ID, BUS, Device, VENDOR};
 use crate::card::{Link, PortState};
 use crate::private::{files, system};
 
@@ -246,12 +246,12 @@ fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
     for (name, text) in [
         ("state", state.into()),
         ("phys_state", physical.into()),
-        ("rate", super::super::objects::port::RATE.into()),
+        ("rate", identity::RATE.into()),
         ("lid", format!("{:#x}", device.lid)),
         ("lid_mask_count", "0".into()),
-        ("sm_lid", format!("{:#x}", if managed { super::super::objects::port::SM_LID } else { 0 })),
+        ("sm_lid", format!("{:#x}", if managed { identity::SM_LID } else { 0 })),
         ("sm_sl", "0".into()),
-        ("cap_mask", format!("{:#010x}", super::super::objects::port::capabilities(device.link))),
+        ("cap_mask", format!("{:#010x}", identity::capabilities(device.link))),
         ("link_layer", String::from(if ethernet { "Ethernet" } else { "InfiniBand" })),
     ] {
         file(format!("{path}/{name}"), &text);

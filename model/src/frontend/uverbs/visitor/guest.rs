@@ -7,7 +7,7 @@ use libc::c_int;
 
 use super::super::dispatch::methods;
 use super::super::driver::running::Running;
-use super::super::process::descriptors::Descriptor;
+use super::super::process::descriptors::OpenFile;
 use super::super::process::errno::{Errno, Result, errno, set_errno};
 use super::super::process::{lock, user};
 use super::super::request::abi::{Attribute, Header};
@@ -16,6 +16,7 @@ use super::super::tree::discovery::{Discovery, discovery};
 use super::super::tree::sysfs;
 use super::message::{Carried, Reader, Writer, ask};
 use super::{PATIENCE, names};
+use crate::engine::Uncancelled;
 use crate::fabric::local::socket::{self, Fd};
 use crate::private::files;
 
@@ -72,13 +73,20 @@ fn adopt(pidfd: c_int, original: c_int, copy: c_int) -> io::Result<()> {
     if Reader::receive(&mut &*host)?.number()? == 0 {
         return Err(io::ErrorKind::NotFound.into());
     }
-    let guest = Descriptor::Guest(Arc::new(Guest { host: Mutex::new(host) }));
+    let guest = Arc::new(Guest { host: Mutex::new(host) });
     running.descriptors.enter(copy, guest).map_err(|error| io::Error::from_raw_os_error(error.0))
 }
 
+impl OpenFile for Guest {
+    /// Has the host serve a request. It may have to wait, and is not canceled.
+    fn ioctl(&self, argument: u64) -> Result<()> {
+        let _uncancelled = Uncancelled::new();
+        self.request(argument)
+    }
+}
+
 impl Guest {
-    /// Has the host serve a request.
-    pub fn request(&self, argument: u64) -> Result<()> {
+    fn request(&self, argument: u64) -> Result<()> {
         let header: Header = user::lenient(&user::read(argument, size_of::<Header>())?);
         let expected =
             size_of::<Header>() + usize::from(header.attributes) * size_of::<Attribute>();

@@ -3,19 +3,17 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use zerocopy::IntoBytes;
 
-use super::super::dispatch::methods;
+use super::super::dispatch::{self, methods};
 use super::super::driver::running::Running;
 use super::super::objects::file::CommandFile;
-use super::super::process::descriptors::{Descriptor, duplicate_aside};
+use super::super::process::descriptors::duplicate_aside;
 use super::super::process::errno::Errno;
-use super::super::process::own_process;
-use super::super::process::thread;
+use super::super::process::{in_children, own_process, thread};
 use super::super::request::abi::{Attribute, Header};
-use super::super::request::ioctl;
 use super::super::request::ioctl::Kind;
 use super::message::{Carried, Reader, Writer, ask};
 use super::{PATIENCE, names, resources};
@@ -38,6 +36,8 @@ pub(in super::super) fn open(running: &'static Running) {
     if LISTENS.swap(own, Ordering::AcqRel) == own {
         return;
     }
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    in_children(&ASKED, forget);
     let listening = socket::unguessable().and_then(|end| {
         let listener = socket::listen_for_streams(&format!("{}{own}.{end}", names()))?;
         LISTENER.store(listener.as_raw_fd(), Ordering::Release);
@@ -53,7 +53,7 @@ pub(in super::super) fn open(running: &'static Running) {
 }
 
 /// In the child of a fork: the name is the parent's, and is to go with it.
-pub(in super::super) fn forget() {
+extern "C" fn forget() {
     let listener = LISTENER.swap(-1, Ordering::AcqRel);
     if listener >= 0 {
         private::release(listener);
@@ -135,10 +135,7 @@ impl Connection {
             ask::QUEUE_PAIRS => resources::write(running, &mut reply),
             ask::FILE => {
                 let fd = message.number()? as RawFd;
-                self.file = match running.descriptors.get(fd) {
-                    Some(Descriptor::Command(file)) => Some(file),
-                    _ => None,
-                };
+                self.file = running.descriptors.get_as(fd);
                 reply.number(self.file.is_some().into());
             }
             ask::REQUEST => {
@@ -194,7 +191,7 @@ fn request(file: &CommandFile, message: &mut Reader, reply: &mut Writer) -> io::
     let mut bytes = header.as_bytes().to_vec();
     bytes.extend(attributes.as_bytes());
     let served = if only_asks(object, method, &attributes) {
-        ioctl::request(file, bytes.as_mut_ptr() as u64)
+        dispatch::request(file, bytes.as_mut_ptr() as u64)
     } else {
         Err(Errno::EOPNOTSUPP)
     };

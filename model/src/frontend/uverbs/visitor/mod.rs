@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use crate::fabric::local::socket::user_names;
 
-pub(super) use guest::{Guest, copied};
-pub(super) use host::{forget, open};
+pub(super) use guest::copied;
+pub(super) use host::open;
 pub(super) use resources::Resources;
 
 /// How long either side waits for the other; a process that is stopped does not answer.

@@ -11,7 +11,9 @@ use std::os::fd::AsRawFd;
 use libc::c_int;
 
 use super::super::driver::running::Running;
+use super::super::objects::file::CommandFile;
 use super::super::objects::qp;
+use super::super::process::descriptors::OpenFile;
 use super::super::process::errno::{Errno, Result, last, set_errno};
 use super::super::process::user;
 use super::super::tree::discovery::{Discovery, discovery};
@@ -49,6 +51,8 @@ pub(in super::super) struct Resources {
     other: Private,
 }
 
+impl OpenFile for Resources {}
+
 /// A queue pair, as hosts report it.
 struct Entry {
     process: u32,
@@ -62,7 +66,7 @@ struct Entry {
 /// Writes a host's report of the queue pairs of its process.
 pub(super) fn write(running: &Running, to: &mut Writer) {
     let mut all = Vec::new();
-    for file in running.descriptors.command_files() {
+    for file in running.descriptors.all::<CommandFile>() {
         // Only queue pairs that verbs made: the type of one made by command is not known. Targets
         // of dynamic connections are left out as well: the kernel's mlx5_ib keeps them out
         // (`create_qp` in qp.c).

@@ -6,7 +6,7 @@
 //! answers, so poll and epoll work without further code.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use libc::{c_int, c_void, size_t, ssize_t};
 
@@ -14,7 +14,7 @@ use super::super::file::CommandFile;
 use super::target::{self, Does};
 use super::{SHORTEST, allowed};
 use crate::frontend::uverbs::driver::command::submit;
-use crate::frontend::uverbs::process::descriptors::Descriptor;
+use crate::frontend::uverbs::process::descriptors::OpenFile;
 use crate::frontend::uverbs::process::errno::{Errno, Result, last, set_errno};
 use crate::frontend::uverbs::process::lock;
 use crate::frontend::uverbs::request::ioctl::Attributes;
@@ -68,10 +68,8 @@ pub(in crate::frontend::uverbs) fn create(
     let count = copy.inspect_err(|_| close(fd))?;
     let answers = Answers { count: Some(count), ..Answers::default() };
     let made = Arc::new(AnswerFile { state: Mutex::new(answers), by: file.identity() });
-    let entered = file.running.descriptors.enter(fd, Descriptor::Answers(made.clone()));
-    entered.inspect_err(|_| close(fd))?;
-    state.answer_files.retain(|file: &Weak<AnswerFile>| file.strong_count() > 0);
-    state.answer_files.push(Arc::downgrade(&made));
+    file.running.descriptors.enter(fd, made.clone()).inspect_err(|_| close(fd))?;
+    state.follow(&made);
     attributes.put_handle(0x1000, fd as u64)
 }
 
@@ -89,10 +87,8 @@ pub(in crate::frontend::uverbs) fn query(
     let state = file.state();
     let uid = allowed(&state, &command)?;
     target::check(&state, attributes.handle(0x1000)?, &command, Does::Asks)?;
-    let answers = match file.running.descriptors.get(descriptor) {
-        Some(Descriptor::Answers(answers)) if answers.by == file.identity() => answers,
-        _ => return Err(Errno::EBADF),
-    };
+    let answers = file.running.descriptors.get_as::<AnswerFile>(descriptor);
+    let answers = answers.filter(|answers| answers.by == file.identity()).ok_or(Errno::EBADF)?;
     answers.reserve(room)?;
     command[2..4].copy_from_slice(&uid.to_be_bytes());
     let mut reply = vec![0; room.max(SHORTEST)];
@@ -100,6 +96,35 @@ pub(in crate::frontend::uverbs) fn query(
     reply.truncate(room);
     answers.put(cookie, reply);
     done
+}
+
+impl OpenFile for AnswerFile {
+    fn release(&self) {
+        let mut state = lock(&self.state);
+        if let Some(count) = state.count.take() {
+            // SAFETY: the file has made the descriptor for itself, and has just forgotten it.
+            unsafe { crate::frontend::uverbs::process::descriptors::shut(count) };
+        }
+        state.answers.clear();
+    }
+
+    /// Tells waiting readers.
+    fn hang_up(&self) {
+        let mut state = lock(&self.state);
+        state.hung_up = true;
+        state.signal();
+    }
+
+    /// Reads one answer, with its cookie before it.
+    unsafe fn read(&self, fd: c_int, to: *mut c_void, length: size_t) -> Option<ssize_t> {
+        Some(match self.take(fd, to as u64, length) {
+            Ok(bytes) => bytes as ssize_t,
+            Err(error) => {
+                set_errno(error.0);
+                -1
+            }
+        })
+    }
 }
 
 impl AnswerFile {
@@ -117,34 +142,6 @@ impl AnswerFile {
         let mut state = lock(&self.state);
         state.answers.push_back((cookie, reply));
         state.signal();
-    }
-
-    /// The program has closed its last descriptor.
-    pub fn close(&self) {
-        let mut state = lock(&self.state);
-        if let Some(count) = state.count.take() {
-            // SAFETY: the file has made the descriptor for itself, and has just forgotten it.
-            unsafe { crate::frontend::uverbs::process::descriptors::shut(count) };
-        }
-        state.answers.clear();
-    }
-
-    /// Tells waiting readers that the command file is closed.
-    pub fn hang_up(&self) {
-        let mut state = lock(&self.state);
-        state.hung_up = true;
-        state.signal();
-    }
-
-    /// `read` of its descriptor: one answer, with its cookie before it.
-    pub fn read(&self, fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
-        match self.take(fd, to as u64, length) {
-            Ok(bytes) => bytes as ssize_t,
-            Err(error) => {
-                set_errno(error.0);
-                -1
-            }
-        }
     }
 
     fn take(&self, fd: c_int, to: u64, length: usize) -> Result<usize> {

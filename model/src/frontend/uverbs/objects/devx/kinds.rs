@@ -19,6 +19,7 @@ use mlx5_sys::ifc::{
     rqc, set_fte_in, sqc, wq, xrc_srqc, xrqc,
 };
 
+use super::super::file::Turn;
 use super::QP_CHANGES;
 
 /// The source of a new object's number.
@@ -74,7 +75,7 @@ pub(in crate::frontend::uverbs) struct Kind {
     /// Fields that must be set in a user's command: they say that buffers and records lie in umems.
     pub by_umem: &'static [Field],
     /// Its turn to be destroyed with its file: users before the objects that they use.
-    pub turn: u32,
+    pub turn: Turn,
 }
 
 /// All of them.
@@ -88,7 +89,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: Some((opcode::QUERY_MKEY, query_mkey_in::MKEY_INDEX)),
         changes: None,
         by_umem: &[],
-        turn: 2,
+        turn: Turn::Users,
     },
     Kind {
         create: opcode::CREATE_PSV,
@@ -99,7 +100,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: None,
         changes: None,
         by_umem: &[],
-        turn: 2,
+        turn: Turn::Users,
     },
     Kind {
         create: opcode::CREATE_CQ,
@@ -113,7 +114,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
             create_cq_in::CQ_UMEM_VALID,
             cqc::DBR_UMEM_VALID.within(create_cq_in::CQ_CONTEXT),
         ],
-        turn: 4,
+        turn: Turn::CompletionQueues,
     },
     Kind {
         create: opcode::CREATE_QP,
@@ -124,7 +125,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: Some((opcode::QUERY_QP, query_qp_in::QPN)),
         changes: Some((QP_CHANGES, query_qp_in::QPN)),
         by_umem: &[create_qp_in::WQ_UMEM_VALID, qpc::DBR_UMEM_VALID.within(create_qp_in::QPC)],
-        turn: 1,
+        turn: Turn::QueuePairs,
     },
     Kind {
         create: opcode::CREATE_RMP,
@@ -138,7 +139,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
             wq::DBR_UMEM_VALID.within(rmpc::WQ).within(create_rmp_in::CTX),
             wq::WQ_UMEM_VALID.within(rmpc::WQ).within(create_rmp_in::CTX),
         ],
-        turn: 3,
+        turn: Turn::Queues,
     },
     Kind {
         create: opcode::CREATE_XRC_SRQ,
@@ -152,7 +153,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
             create_xrc_srq_in::XRC_SRQ_UMEM_VALID,
             xrc_srqc::DBR_UMEM_VALID.within(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY),
         ],
-        turn: 3,
+        turn: Turn::Queues,
     },
     Kind {
         create: opcode::CREATE_XRQ,
@@ -166,7 +167,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
             wq::DBR_UMEM_VALID.within(xrqc::WQ).within(create_xrq_in::XRQ_CONTEXT),
             wq::WQ_UMEM_VALID.within(xrqc::WQ).within(create_xrq_in::XRQ_CONTEXT),
         ],
-        turn: 3,
+        turn: Turn::Queues,
     },
     Kind {
         create: opcode::CREATE_SRQ,
@@ -178,7 +179,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         // ARM_RQ is a change of receive queues of Ethernet to the kernel's driver.
         changes: None,
         by_umem: &[],
-        turn: 3,
+        turn: Turn::Queues,
     },
     Kind {
         create: opcode::CREATE_DCT,
@@ -189,7 +190,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: Some((opcode::QUERY_DCT, query_dct_in::DCTN)),
         changes: Some((&[opcode::ARM_DCT_FOR_KEY_VIOLATION], arm_dct_in::DCT_NUMBER)),
         by_umem: &[],
-        turn: 1,
+        turn: Turn::QueuePairs,
     },
     Kind {
         create: opcode::ALLOC_PD,
@@ -200,7 +201,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: None,
         changes: None,
         by_umem: &[],
-        turn: 5,
+        turn: Turn::Domains,
     },
     Kind {
         create: opcode::ALLOC_XRCD,
@@ -211,7 +212,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: None,
         changes: None,
         by_umem: &[],
-        turn: 5,
+        turn: Turn::Domains,
     },
     Kind {
         create: opcode::ALLOC_TRANSPORT_DOMAIN,
@@ -222,7 +223,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: None,
         changes: None,
         by_umem: &[],
-        turn: 5,
+        turn: Turn::Domains,
     },
     Kind {
         create: opcode::ALLOC_Q_COUNTER,
@@ -233,7 +234,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: Some((opcode::QUERY_Q_COUNTER, query_q_counter_in::COUNTER_SET_ID)),
         changes: None,
         by_umem: &[],
-        turn: 5,
+        turn: Turn::Domains,
     },
     Kind {
         create: opcode::ALLOC_FLOW_COUNTER,
@@ -244,7 +245,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: Some((opcode::QUERY_FLOW_COUNTER, query_flow_counter_in::FLOW_COUNTER_ID)),
         changes: None,
         by_umem: &[],
-        turn: 5,
+        turn: Turn::Domains,
     },
     Kind {
         create: opcode::CREATE_TIS,
@@ -255,7 +256,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: Some((opcode::QUERY_TIS, query_tis_in::TISN)),
         changes: Some((&[opcode::MODIFY_TIS], modify_tis_in::TISN)),
         by_umem: &[],
-        turn: 4,
+        turn: Turn::CompletionQueues,
     },
     Kind {
         create: opcode::CREATE_SQ,
@@ -269,7 +270,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
             wq::WQ_UMEM_VALID.within(sqc::WQ).within(create_sq_in::CTX),
             wq::DBR_UMEM_VALID.within(sqc::WQ).within(create_sq_in::CTX),
         ],
-        turn: 3,
+        turn: Turn::Queues,
     },
     Kind {
         create: opcode::CREATE_RQ,
@@ -283,7 +284,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
             wq::WQ_UMEM_VALID.within(rqc::WQ).within(create_rq_in::CTX),
             wq::DBR_UMEM_VALID.within(rqc::WQ).within(create_rq_in::CTX),
         ],
-        turn: 3,
+        turn: Turn::Queues,
     },
     Kind {
         create: opcode::CREATE_RQT,
@@ -294,7 +295,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: Some((opcode::QUERY_RQT, query_rqt_in::RQTN)),
         changes: Some((&[opcode::MODIFY_RQT], modify_rqt_in::RQTN)),
         by_umem: &[],
-        turn: 2,
+        turn: Turn::Users,
     },
     Kind {
         create: opcode::CREATE_TIR,
@@ -305,7 +306,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: Some((opcode::QUERY_TIR, query_tir_in::TIRN)),
         changes: Some((&[opcode::MODIFY_TIR], modify_tir_in::TIRN)),
         by_umem: &[],
-        turn: 1,
+        turn: Turn::QueuePairs,
     },
     Kind {
         create: opcode::CREATE_FLOW_TABLE,
@@ -316,7 +317,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: None,
         changes: Some((&[opcode::MODIFY_FLOW_TABLE], modify_flow_table_in::TABLE_ID)),
         by_umem: &[],
-        turn: 2,
+        turn: Turn::Users,
     },
     Kind {
         create: opcode::CREATE_FLOW_GROUP,
@@ -330,7 +331,7 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: None,
         changes: None,
         by_umem: &[],
-        turn: 1,
+        turn: Turn::QueuePairs,
     },
     Kind {
         create: opcode::SET_FLOW_TABLE_ENTRY,
@@ -344,6 +345,6 @@ pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
         query: None,
         changes: None,
         by_umem: &[],
-        turn: 0,
+        turn: Turn::Flows,
     },
 ];

@@ -4,7 +4,7 @@ use mlx5_sys::ifc::{
     Field, cmd_in, create_mkey_in, create_psv_in, drain_dct_in, mkc, opcode, set_fte_in,
 };
 
-use super::super::file::{CommandFile, Object};
+use super::super::file::{CommandFile, Object, Turn};
 use super::kinds::{KINDS, Kind};
 use crate::frontend::uverbs::driver::command::submit;
 use crate::frontend::uverbs::process::errno::{Errno, Result};
@@ -33,11 +33,6 @@ impl Devx {
     /// Returns the creating command and the number, which name it in events.
     pub fn created(&self) -> (u16, u32) {
         (self.kind.create, self.number as u32)
-    }
-
-    /// Its turn to be destroyed with its file: users before the objects that they use.
-    pub fn turn(&self) -> u32 {
-        self.kind.turn
     }
 }
 
@@ -107,31 +102,25 @@ pub(in crate::frontend::uverbs) fn create(
     reply.resize(reply.len().max(0x20), 0);
     let number = kind.number(&whole, &reply);
     let destroy = kind.destroying(&whole, number);
-    let handle = state.enter(Object::Devx(Devx { kind, number, destroy }));
+    let handle = state.enter(Devx { kind, number, destroy });
     attributes.put_handle(0x1000, u64::from(handle))
 }
 
-/// `DEVX_OBJ_DESTROY`.
-pub(in crate::frontend::uverbs) fn remove(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
-    let handle = attributes.handle(0x1000)?;
-    let mut state = file.state();
-    let uid = state.context()?.uid;
-    state.remove(handle, |object: &Devx| destroy(file, uid, object))
-}
-
-/// An object goes.
-pub(in super::super) fn destroy(file: &CommandFile, uid: u16, object: &Devx) -> Result<()> {
-    if object.kind.create == opcode::CREATE_DCT {
-        // First the target is drained: it accepts no new connections.
-        let mut command = vec![0; drain_dct_in::SIZE];
-        drain_dct_in::OPCODE.set(&mut command, opcode::DRAIN_DCT.into());
-        drain_dct_in::DCTN.set(&mut command, object.number);
-        run(file, uid, command, 0x10).0?;
+impl Object for Devx {
+    fn turn(&self) -> Turn {
+        self.kind.turn
     }
-    run(file, uid, object.destroy.clone(), 0x10).0?;
-    lock(file.function().listeners()).subscriptions.forget(object.created());
-    Ok(())
+
+    fn destroy(&self, file: &CommandFile, uid: u16) -> Result<Vec<u8>> {
+        if self.kind.create == opcode::CREATE_DCT {
+            // First the target is drained: it accepts no new connections.
+            let mut command = vec![0; drain_dct_in::SIZE];
+            drain_dct_in::OPCODE.set(&mut command, opcode::DRAIN_DCT.into());
+            drain_dct_in::DCTN.set(&mut command, self.number);
+            run(file, uid, command, 0x10).0?;
+        }
+        run(file, uid, self.destroy.clone(), 0x10).0?;
+        lock(file.function().listeners()).subscriptions.forget(self.created());
+        Ok(Vec::new())
+    }
 }

@@ -2,9 +2,9 @@
 
 use mlx5_sys::ifc::{Field, create_umem_in, create_umem_out, destroy_umem_in, opcode, umem};
 
-use super::super::dmabuf::Mapping;
-use super::super::file::{CommandFile, Object};
+use super::super::file::{CommandFile, Object, Turn};
 use crate::frontend::uverbs::driver::command::Command;
+use crate::frontend::uverbs::driver::mapping::Mapping;
 use crate::frontend::uverbs::driver::umem::{PAGE, Umem};
 use crate::frontend::uverbs::process::errno::{Errno, Result};
 use crate::frontend::uverbs::request::ioctl::Attributes;
@@ -59,7 +59,8 @@ pub(in crate::frontend::uverbs) fn register(
     let sizes = if attributes.has(0x1005) { attributes.number(0x1005)? } else { u64::MAX };
     let (memory, start) = match attributes.descriptor(0x1006)? {
         None => {
-            let pinned = Umem::pin(file.running, address, length, access & LOCAL_WRITE != 0)?;
+            let pinned =
+                Umem::pin(&file.running.pinned, address, length, access & LOCAL_WRITE != 0)?;
             (Memory::Pinned(pinned), address)
         }
         Some(fd) => {
@@ -87,27 +88,21 @@ pub(in crate::frontend::uverbs) fn register(
     command.pages(pages);
     let number = create_umem_out::UMEM_ID.get(&file.function().run(command)?) as u32;
     attributes.put(0x1004, &number.to_ne_bytes())?;
-    let handle = state.enter(Object::DevxUmem(DevxUmem { number, _memory: memory }));
+    let handle = state.enter(DevxUmem { number, _memory: memory });
     attributes.put_handle(0x1000, u64::from(handle))
 }
 
-/// `DEVX_UMEM_DEREG`.
-pub(in crate::frontend::uverbs) fn deregister(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
-    let handle = attributes.handle(0x1000)?;
-    let mut state = file.state();
-    let uid = state.context()?.uid;
-    state.remove(handle, |umem: &DevxUmem| destroy(file, uid, umem))
-}
+impl Object for DevxUmem {
+    fn turn(&self) -> Turn {
+        Turn::Pages
+    }
 
-/// The card forgets it.
-pub(in super::super) fn destroy(file: &CommandFile, uid: u16, umem: &DevxUmem) -> Result<()> {
-    let mut command = Command::new(opcode::DESTROY_UMEM, destroy_umem_in::SIZE, 0x10);
-    command.set(destroy_umem_in::UID, uid);
-    command.set(destroy_umem_in::UMEM_ID, umem.number);
-    file.function().run(command).map(|_| ())
+    fn destroy(&self, file: &CommandFile, uid: u16) -> Result<Vec<u8>> {
+        let mut command = Command::new(opcode::DESTROY_UMEM, destroy_umem_in::SIZE, 0x10);
+        command.set(destroy_umem_in::UID, uid);
+        command.set(destroy_umem_in::UMEM_ID, self.number);
+        file.function().run(command).map(|_| Vec::new())
+    }
 }
 
 #[cfg(test)]

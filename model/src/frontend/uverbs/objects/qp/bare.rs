@@ -3,7 +3,7 @@
 
 use mlx5_sys::ifc::{Field, create_qp_in, create_qp_out, opcode, qpc};
 
-use super::super::file::{self, CommandFile, Object, State};
+use super::super::file::{CommandFile, State};
 use super::super::wq::IndirectionTable;
 use super::super::xrcd::Xrcd;
 use super::super::{cq, dct, qp_modify, raw};
@@ -12,6 +12,7 @@ use super::{
     kind,
 };
 use crate::frontend::uverbs::driver::command::Command;
+use crate::frontend::uverbs::driver::event::Source;
 use crate::frontend::uverbs::process::errno::{Errno, Result};
 use crate::frontend::uverbs::process::lock;
 
@@ -66,7 +67,7 @@ pub(super) fn spread(
     let (raw, reply) = raw::make_rss(file, uid, domain, rqtn, driver)?;
     let qp =
         Qp { pd: asked.pd, raw: Some(raw), table: Some(table), ..Qp::bare(Kind::RawPacket, uid) };
-    let handle = state.enter(Object::Qp(qp));
+    let handle = state.enter(qp);
     Ok((handle, 0, CreateQpDriverReply { bfreg_index: NO_REGISTER, ..reply }))
 }
 
@@ -107,17 +108,17 @@ pub(super) fn target(
     let events = cq::events(file, state, asked.events)?;
     let answer = function.run(command)?;
     let number = create_qp_out::QPN.get(&answer) as u32;
-    let source = file::source(asked.user_handle);
+    let source = Source::new(asked.user_handle);
     if let Some(queue) = &events {
         lock(function.listeners()).qps.insert(number, (queue.clone(), source));
     }
-    let handle = state.enter(Object::Qp(Qp {
+    let handle = state.enter(Qp {
         number,
         xrcd: Some(domain),
         signal_all: asked.flags & SIGNAL_ALL != 0,
         events: events.map(|queue| (queue, source.id)),
         ..Qp::bare(Kind::XrcTarget, 0)
-    }));
+    });
     let reply = CreateQpDriverReply {
         bfreg_index: NO_REGISTER,
         ece_options: create_qp_out::ECE.get(&answer) as u32,
@@ -136,15 +137,15 @@ pub(super) fn dynamic_target(
 ) -> Result<(u32, u32, CreateQpDriverReply)> {
     let target = dct::prepare(state, asked, given)?;
     let events = cq::events(file, state, asked.events)?;
-    let source = file::source(asked.user_handle);
-    let handle = state.enter(Object::Qp(Qp {
+    let source = Source::new(asked.user_handle);
+    let handle = state.enter(Qp {
         pd: asked.pd,
         recv_cq: asked.recv_cq,
         srq: asked.srq,
         target: Some(Box::new(target)),
         events: events.map(|queue| (queue, source.id)),
         ..Qp::bare(Kind::DcTarget, state.context()?.uid)
-    }));
+    });
     let reply = CreateQpDriverReply {
         bfreg_index: NO_REGISTER,
         ece_options: given.ece_options,

@@ -1,0 +1,224 @@
+//! Flow tables of a device: one for everything the port receives, and one for each kind of sniffer. Flows
+//! of all files become entries in them.
+
+use std::collections::BTreeMap;
+
+use mlx5_sys::ifc::{
+    Field, create_flow_group_in, create_flow_group_out, create_flow_table_in,
+    create_flow_table_out, delete_fte_in, delete_fte_out, dest_format_struct,
+    destroy_flow_group_in, destroy_flow_group_out, flow_context, flow_table_context,
+    fte_match_param, opcode, set_flow_table_root_in, set_flow_table_root_out, set_fte_in,
+    set_fte_out,
+};
+
+use super::super::process::errno::{Errno, Result};
+use super::command::Command;
+
+/// Executes a command on the device.
+pub(in super::super) type Run<'a> = &'a dyn Fn(Command) -> Result<Vec<u8>>;
+
+/// Bytes that headers are compared as.
+pub(in super::super) const MATCH: usize = fte_match_param::SIZE;
+/// log2 of entries that one priority may have.
+pub(in super::super) const LOG_SLOTS: u32 = 12;
+/// Priorities that flows may ask for; behind them, what takes all that is multicast, and all.
+pub(in super::super) const PRIORITIES: u32 = 16;
+pub(in super::super) const MULTICAST: u32 = PRIORITIES;
+pub(in super::super) const ALL: u32 = PRIORITIES + 1;
+/// log2 of entries of a table: room for every priority.
+const LOG_SIZE: u32 = LOG_SLOTS + 5;
+
+/// The tables and rules that the process's flows have created in a device.
+#[derive(Default)]
+pub(in super::super) struct Flows {
+    /// Tables by type.
+    tables: BTreeMap<u8, u32>,
+    rules: Vec<Rule>,
+}
+
+/// The criteria that a packet has to match, and their values.
+#[derive(Clone, PartialEq, Eq)]
+pub(in super::super) struct Match {
+    criteria: [u8; MATCH],
+    value: [u8; MATCH],
+}
+
+impl Default for Match {
+    fn default() -> Self {
+        Self { criteria: [0; MATCH], value: [0; MATCH] }
+    }
+}
+
+impl Match {
+    /// Keeps the values of the fields that count, and clears the others.
+    pub fn masked(criteria: [u8; MATCH], mut value: [u8; MATCH]) -> Self {
+        value.iter_mut().zip(criteria).for_each(|(value, mask)| *value &= mask);
+        Self { criteria, value }
+    }
+
+    pub fn set(&mut self, field: Field, value: u64, mask: u64) {
+        let field = field.within(fte_match_param::OUTER_HEADERS);
+        let all = if field.width() == 64 { u64::MAX } else { (1 << field.width()) - 1 };
+        field.set(&mut self.criteria, mask & all);
+        field.set(&mut self.value, value & mask & all);
+    }
+
+    pub fn set_bytes(&mut self, field: Field, value: &[u8], mask: &[u8]) {
+        let end = field.within(fte_match_param::OUTER_HEADERS).bytes().end;
+        let place = end - value.len()..end;
+        self.criteria[place.clone()].copy_from_slice(mask);
+        for (to, (value, mask)) in self.value[place].iter_mut().zip(value.iter().zip(mask)) {
+            *to = value & mask;
+        }
+    }
+}
+
+/// An entry of a table.
+pub(in super::super) struct Rule {
+    pub kind: u8,
+    pub index: u32,
+    pub group: u32,
+    pub matched: Match,
+    /// The tag in CQEs, if the first flow gave one.
+    pub tag: Option<u32>,
+    pub drops: bool,
+    /// Flows and the TIRs that they lead to.
+    pub destinations: Vec<(u64, u32)>,
+}
+
+impl Flows {
+    /// The table of a type, made when first asked for.
+    fn table(&mut self, run: Run<'_>, kind: u8) -> Result<u32> {
+        if let Some(table) = self.tables.get(&kind) {
+            return Ok(*table);
+        }
+        let (input, output) = (create_flow_table_in::SIZE, create_flow_table_out::SIZE);
+        let mut command = Command::new(opcode::CREATE_FLOW_TABLE, input, output);
+        command.set(create_flow_table_in::TABLE_TYPE, kind);
+        let size = flow_table_context::LOG_SIZE.within(create_flow_table_in::FLOW_TABLE_CONTEXT);
+        command.set(size, LOG_SIZE);
+        let number = create_flow_table_out::TABLE_ID.get(&run(command)?) as u32;
+        let (input, output) = (set_flow_table_root_in::SIZE, set_flow_table_root_out::SIZE);
+        let mut command = Command::new(opcode::SET_FLOW_TABLE_ROOT, input, output);
+        command.set(set_flow_table_root_in::TABLE_TYPE, kind);
+        command.set(set_flow_table_root_in::TABLE_ID, number);
+        run(command)?;
+        self.tables.insert(kind, number);
+        Ok(number)
+    }
+
+    /// Adds a rule at the first free index from its own on, or a destination to the one that is the
+    /// same.
+    pub fn add(&mut self, run: Run<'_>, mut rule: Rule) -> Result<()> {
+        let table = self.table(run, rule.kind)?;
+        let priority = rule.index >> LOG_SLOTS;
+        let of_priority =
+            |other: &&mut Rule| other.kind == rule.kind && other.index >> LOG_SLOTS == priority;
+        let same =
+            self.rules.iter_mut().filter(of_priority).find(|other| other.matched == rule.matched);
+        if let Some(same) = same {
+            // Linux (`fs_core.c`, check_conflicting_ftes): a rule without a tag takes the first one's.
+            let retagged = rule.tag.is_some_and(|tag| tag != same.tag.unwrap_or(0));
+            if retagged || same.drops != rule.drops {
+                return Err(Errno::EEXIST);
+            }
+            same.destinations.append(&mut rule.destinations);
+            let set = same.set(run, table, true);
+            if set.is_err() {
+                same.destinations.pop();
+            }
+            return set;
+        }
+        let taken = |index: u32| {
+            self.rules.iter().any(|other| other.kind == rule.kind && other.index == index)
+        };
+        let slots = rule.index..rule.index + (1 << LOG_SLOTS);
+        rule.index = slots.into_iter().find(|index| !taken(*index)).ok_or(Errno::ENOMEM)?;
+        let (input, output) = (create_flow_group_in::SIZE, create_flow_group_out::SIZE);
+        let mut command = Command::new(opcode::CREATE_FLOW_GROUP, input, output);
+        command.set(create_flow_group_in::TABLE_TYPE, rule.kind);
+        command.set(create_flow_group_in::TABLE_ID, table);
+        command.set(create_flow_group_in::START_FLOW_INDEX, rule.index);
+        command.set(create_flow_group_in::END_FLOW_INDEX, rule.index);
+        // The outer headers, if any field of them is matched.
+        let matches = rule.matched.criteria.iter().any(|byte| *byte != 0);
+        command.set(create_flow_group_in::MATCH_CRITERIA_ENABLE, u32::from(matches));
+        command.bytes()[create_flow_group_in::MATCH_CRITERIA.bytes()]
+            .copy_from_slice(&rule.matched.criteria);
+        rule.group = create_flow_group_out::GROUP_ID.get(&run(command)?) as u32;
+        if let Err(error) = rule.set(run, table, false) {
+            rule.destroy_group(run, table)?;
+            return Err(error);
+        }
+        self.rules.push(rule);
+        Ok(())
+    }
+
+    /// Takes a flow out of every rule that leads to it.
+    pub fn remove(&mut self, run: Run<'_>, id: u64) -> Result<()> {
+        let mut index = 0;
+        while index < self.rules.len() {
+            let rule = &mut self.rules[index];
+            let before = rule.destinations.len();
+            rule.destinations.retain(|(flow, _)| *flow != id);
+            let table = self.tables.get(&rule.kind).copied().ok_or(Errno::EINVAL)?;
+            if rule.destinations.is_empty() {
+                let (input, output) = (delete_fte_in::SIZE, delete_fte_out::SIZE);
+                let mut command = Command::new(opcode::DELETE_FLOW_TABLE_ENTRY, input, output);
+                command.set(delete_fte_in::TABLE_TYPE, rule.kind);
+                command.set(delete_fte_in::TABLE_ID, table);
+                command.set(delete_fte_in::FLOW_INDEX, rule.index);
+                run(command)?;
+                rule.destroy_group(run, table)?;
+                self.rules.swap_remove(index);
+                continue;
+            }
+            if rule.destinations.len() != before {
+                rule.set(run, table, true)?;
+            }
+            index += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Rule {
+    fn set(&self, run: Run<'_>, table: u32, again: bool) -> Result<()> {
+        /// `MLX5_FLOW_CONTEXT_ACTION_DROP`, `_FWD_DEST`; `MLX5_FLOW_DESTINATION_TYPE_TIR`
+        const DROP: u64 = 2;
+        const FORWARD: u64 = 4;
+        const TIR: u64 = 2;
+        let mut command =
+            Command::new(opcode::SET_FLOW_TABLE_ENTRY, set_fte_in::SIZE, set_fte_out::SIZE);
+        command.set(set_fte_in::OP_MOD, u32::from(again));
+        command.set(set_fte_in::TABLE_TYPE, self.kind);
+        command.set(set_fte_in::TABLE_ID, table);
+        command.set(set_fte_in::FLOW_INDEX, self.index);
+        let mut context = |field: Field, value: u64| {
+            command.set(field.within(set_fte_in::FLOW_CONTEXT), value);
+        };
+        context(flow_context::GROUP_ID, self.group.into());
+        context(flow_context::FLOW_TAG, self.tag.unwrap_or(0).into());
+        context(flow_context::ACTION, if self.drops { DROP } else { FORWARD });
+        let list: &[(u64, u32)] = if self.drops { &[] } else { &self.destinations };
+        context(flow_context::DESTINATION_LIST_SIZE, list.len() as u64);
+        let value = flow_context::MATCH_VALUE.within(set_fte_in::FLOW_CONTEXT);
+        command.bytes()[value.bytes()].copy_from_slice(&self.matched.value);
+        for (_, tir) in list {
+            let mut entry = [0; dest_format_struct::SIZE];
+            dest_format_struct::DESTINATION_TYPE.set(&mut entry, TIR);
+            dest_format_struct::DESTINATION_ID.set(&mut entry, (*tir).into());
+            command.bytes().extend_from_slice(&entry);
+        }
+        run(command).map(|_| ())
+    }
+
+    fn destroy_group(&self, run: Run<'_>, table: u32) -> Result<()> {
+        let (input, output) = (destroy_flow_group_in::SIZE, destroy_flow_group_out::SIZE);
+        let mut command = Command::new(opcode::DESTROY_FLOW_GROUP, input, output);
+        command.set(destroy_flow_group_in::TABLE_TYPE, self.kind);
+        command.set(destroy_flow_group_in::TABLE_ID, table);
+        command.set(destroy_flow_group_in::GROUP_ID, self.group);
+        run(command).map(|_| ())
+    }
+}
