@@ -1,9 +1,10 @@
-//! `cargo xtask layers`: the order of each crate's top-level modules, and what breaks it.
+//! `cargo xtask layers`: the order of each crate's top-level modules, and what breaks it. The modules in a
+//! large module have an order as well.
 //!
 //! A module may use the modules before it in the order, and none after it. What counts is every path
-//! that starts at the crate's root (`crate::`, `$crate::`, and `super::` that gets there) outside of
-//! comments, texts and tests. The root itself (`lib.rs`, `main.rs`) may name every module. A method
-//! that a higher module adds to a lower module's type has no path, so a call of it is not seen.
+//! that leads there (`crate::`, `$crate::`, and `super::`) outside of comments, texts and tests. The module
+//! that has them all (`lib.rs`, `main.rs`, `mod.rs`) may name each. A method that a higher module adds to a
+//! lower module's type has no path, so a call of it is not seen.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -11,144 +12,9 @@ use std::path::Path;
 
 use crate::Result;
 use crate::build;
+use orders::{ORDERS, Order};
 
-/// The order of a crate's top-level modules.
-struct Order {
-    package: &'static str,
-    /// Its source folder, from the workspace.
-    folder: &'static str,
-    /// The modules, lowest first, each with the reason for its place.
-    modules: &'static [(&'static str, &'static str)],
-}
-
-/// The order of every crate. A new module gets a row where it belongs.
-const ORDERS: &[Order] = &[
-    Order {
-        package: "mlx5",
-        folder: "src",
-        modules: &[
-            ("ib", "plain values of InfiniBand and Ethernet: addresses, flags, transports"),
-            ("watch", "the seam by which timing, flight recorder and lint look at queues"),
-            ("wqe", "writes the bytes of one WQE, from plain values"),
-            ("cqe", "reads the bytes of one CQE into plain values"),
-            ("doorbell", "records, registers and fences; rings for what WQEs were written"),
-            ("error", "errors of both paths as plain values"),
-            ("ring", "queues in memory: made of WQEs, CQEs and doorbells"),
-            ("verbs", "control path by libibverbs; supplies the parts that rings are made of"),
-            ("devx", "control path by firmware commands, on objects that verbs opened"),
-            ("endpoint", "queue pairs that own their buffers, on either control path"),
-            ("connect", "exchanges addresses and connects what the control path made"),
-        ],
-    },
-    Order {
-        package: "mlx5-diag",
-        folder: "diag/src",
-        modules: &[
-            ("explain", "meanings of codes as plain values"),
-            ("text", "bytes as text; names statuses as explain does"),
-            ("lint", "rules for WQEs; its transports tell text how WQEs begin"),
-            ("flight", "flight records, with the text of their entries"),
-            ("decode", "reads logs and dumps into all of these"),
-            ("sysfs", "the host's folders; knows no queue entry"),
-        ],
-    },
-    Order {
-        package: "mlx5-conformance",
-        folder: "conformance/src",
-        modules: &[
-            ("verdict", "how a case ends, as plain values"),
-            ("report", "the result of a run, as plain values"),
-            ("bed", "what a device and its port are"),
-            ("message", "what the sides ask and answer, as plain values"),
-            ("side", "a queue pair with its queues and memory, of either side"),
-            ("agent", "the passive side: answers with queue pairs of its own"),
-            ("peer", "the passive side as the active one reaches it"),
-            ("bench", "the active side: connects its queue pairs to the peer's"),
-            ("case", "what a case is and needs of a bench"),
-            ("cases", "all cases"),
-            ("evidence", "asks a device about facts that others measured"),
-            ("suite", "runs cases on a bench and reports"),
-        ],
-    },
-    Order {
-        package: "mlx5-model",
-        folder: "model/src",
-        modules: &[
-            (
-                "private",
-                "system calls, files and descriptors that neither the program nor its libraries see",
-            ),
-            ("stores", "a log of stores for tests; knows no device"),
-            ("clock", "time and randomness from one source, for all above"),
-            ("cost", "virtual time: what a device's work costs, by a clock"),
-            ("memory", "the bus: reads, writes and faults as values"),
-            ("wire", "packets and frames as bytes"),
-            ("fault", "rules for faults, and the frames that they lose, change and delay"),
-            ("management", "datagrams of the communication manager, and one side of a connection"),
-            ("work", "decoded WQEs, completions and events as values; some name packets"),
-            ("identity", "who a device is: names, link, state of the port"),
-            ("function", "how far a driver has started the HCA; knows no object"),
-            ("object", "what commands make, with pages in memory; owns transport state unseen"),
-            ("trace", "the format of recordings, and the tap that writes or compares them"),
-            ("capture", "frames that pass ports, as pcapng, live or of a recording"),
-            ("card", "the state of one device and its boundary, where the tap listens"),
-            ("queue", "fetches WQEs, moves bytes through keys, writes CQEs and EQEs"),
-            ("transport", "moves messages between queues and packets, and drives the queues"),
-            ("command", "firmware commands: makes objects and tells the transport of states"),
-            ("replay", "makes recorded calls, commands included, on fresh cards"),
-            ("fabric", "carries frames between ports; tells cards which ways are full"),
-            ("engine", "runs cards: locks, threads, timers, interrupts"),
-            ("frontend", "the kernel's interface for programs; starts the engine"),
-        ],
-    },
-    Order {
-        package: "mlx5-model-pci",
-        folder: "pci/src",
-        modules: &[
-            ("options", "the command line as plain values"),
-            ("protocol", "messages of vfio-user as values"),
-            ("socket", "receives messages with descriptors"),
-            ("signals", "recovers from faults of accesses to guest memory"),
-            ("guest", "the guest's memory, mapped by requests"),
-            ("signaller", "signals eventfds without waiting"),
-            ("vectors", "MSI-X: its table, masks and eventfds"),
-            ("mailbox", "entries of the command queue as bytes in guest memory"),
-            ("left", "counts what a driver leaves at the device"),
-            ("commands", "hands commands of the queue to the device"),
-            ("bar", "decodes accesses of the BAR for vectors, commands and the device"),
-            ("combine", "puts stores together that clients split; knows offsets alone"),
-            ("config", "the configuration space, which says where the BAR has what"),
-            ("function", "answers requests with all of these"),
-            ("server", "sockets, threads and connections"),
-        ],
-    },
-    Order {
-        package: "mlx5-tools",
-        folder: "tools/src",
-        modules: &[
-            ("outcome", "how a command ends; knows no command"),
-            ("options", "options that every command takes, as plain values"),
-            ("bed", "whether a device or the model stands behind libibverbs"),
-            ("output", "prints what the options ask for, and names the bed"),
-            ("columns", "the width of standard output, and lines that fit into it"),
-            ("machine", "opens devices; says on standard error what they are"),
-            ("generate", "completions and manual pages of a given command line"),
-            ("decode", "prints what diagnostics find in logs and dumps; needs no device"),
-            ("program", "starts programs on the model"),
-            ("run", "runs a program on the model"),
-            ("trace", "shows what programs do on the model, and prints recordings"),
-            ("lint", "looks for defects in what decode and trace read"),
-            ("replay", "replays recordings and shows them as trace does"),
-            ("register", "reads access registers by the ways that the machine permits"),
-            ("doctor", "checks a device's surroundings"),
-            ("info", "reports on devices, and says by doctor's checks why none can be used"),
-            ("dump", "shows the objects of running programs"),
-            ("conform", "runs the conformance suite"),
-            ("perf", "measures; the largest command"),
-            ("cli", "the command line, which names every command"),
-        ],
-    },
-];
+mod orders;
 
 /// The packages that are checked where none is named.
 const CHECKED: &[&str] =
@@ -171,26 +37,37 @@ pub fn check() -> Result {
 }
 
 fn check_package(package: &str) -> Result {
-    let order = ORDERS.iter().find(|order| order.package == package).ok_or_else(|| {
-        let known: Vec<&str> = ORDERS.iter().map(|order| order.package).collect();
-        format!("no order is known for the package `{package}`; name one of {}", known.join(", "))
-    })?;
+    let mut orders = ORDERS.iter().filter(|order| order.package == package).peekable();
+    if orders.peek().is_none() {
+        let known = CHECKED.join(", ");
+        return Err(format!("no order is known for the package `{package}`; name one of {known}"));
+    }
+    orders.try_for_each(check_order)
+}
+
+fn check_order(order: &Order) -> Result {
     let mut files = Vec::new();
     read(&build::root(), order.folder, &mut files)?;
-    let found = Uses::of(order.folder, &files);
+    let found = Uses::of(order.folder, order.inside, &files);
     let broken = found.against(order);
     for line in &broken {
         eprintln!("{line}");
     }
+    let name = order.name();
     match broken.len() {
         0 => {
             let (modules, uses) = (found.modules.len(), found.edges.len());
-            println!("{package}: {modules} modules, {uses} dependencies, none upward");
+            println!("{name}: {modules} modules, {uses} dependencies, none upward");
             Ok(())
         }
-        count => {
-            Err(format!("order of `{package}` broken in {count} places; each is printed above"))
-        }
+        count => Err(format!("order of `{name}` broken in {count} places; each is printed above")),
+    }
+}
+
+impl Order {
+    /// The package, and the module in it if it is not the root.
+    fn name(&self) -> String {
+        [&[self.package], self.inside].concat().join("::")
     }
 }
 
@@ -229,24 +106,24 @@ impl std::fmt::Display for Place {
 /// Which module of a crate uses which.
 #[derive(Debug, Default)]
 struct Uses {
-    /// Top-level modules, and where the root declares each.
+    /// The modules that have an order, and where the module around them declares each.
     modules: BTreeMap<String, Place>,
     /// By using and used module: where.
     edges: BTreeMap<(String, String), BTreeSet<Place>>,
 }
 
 impl Uses {
-    fn of(folder: &str, files: &[(String, String)]) -> Self {
+    fn of(folder: &str, inside: &[&str], files: &[(String, String)]) -> Self {
         let mut sources: Vec<Source> =
-            files.iter().map(|(path, text)| Source::new(folder, path, text)).collect();
+            files.iter().map(|(path, text)| Source::new(folder, inside, path, text)).collect();
         let mut tests = BTreeSet::new();
         let mut found = Self::default();
-        // Names that the root has of a module: by them the module is used, too.
+        // Names that the module around them has of one: by them it is used, too.
         let mut renamed = BTreeMap::new();
         for source in &mut sources {
             let seen = source.scan();
             tests.extend(seen.test_modules);
-            if source.module.is_empty() {
+            if source.is_around(&source.module) {
                 for (name, line) in seen.modules {
                     found.modules.insert(name, Place { file: source.path.clone(), line });
                 }
@@ -256,10 +133,11 @@ impl Uses {
         }
         for source in sources {
             let is_test = (1..=source.module.len()).any(|n| tests.contains(&source.module[..n]));
-            let Some(user) = source.module.first().filter(|_| !is_test) else { continue };
+            let user = source.inner(&source.module).filter(|_| !is_test).cloned();
+            let Some(user) = user else { continue };
             for (name, line) in source.paths {
                 let module = renamed.get(&name).unwrap_or(&name);
-                if module != user && found.modules.contains_key(module) {
+                if *module != user && found.modules.contains_key(module) {
                     let place = Place { file: source.path.clone(), line };
                     let edge = (user.clone(), module.clone());
                     found.edges.entry(edge).or_default().insert(place);
@@ -273,19 +151,19 @@ impl Uses {
     fn against(&self, order: &Order) -> Vec<String> {
         let mut broken = Vec::new();
         let place_of = |name: &str| order.modules.iter().position(|(module, _)| *module == name);
-        let package = order.package;
+        let package = order.name();
         for (name, declared) in &self.modules {
             if place_of(name).is_none() {
                 broken.push(format!(
                     "{declared}: module `{name}` has no place in the order of `{package}`; add it \
-                     with a reason to ORDERS in xtask/src/layers.rs"
+                     with a reason to ORDERS in xtask/src/layers/orders.rs"
                 ));
             }
         }
         for (name, _) in order.modules {
             if !self.modules.contains_key(*name) {
                 broken.push(format!(
-                    "xtask/src/layers.rs: the order of `{package}` names `{name}`, which the crate \
+                    "xtask/src/layers/orders.rs: the order of `{package}` names `{name}`, which the crate \
                      does not have; remove the row"
                 ));
             }
@@ -344,6 +222,8 @@ struct Source {
     path: String,
     /// Its module, from the crate's root.
     module: Vec<String>,
+    /// The module whose modules have an order.
+    inside: Vec<String>,
     tokens: Vec<Token>,
     paths: Vec<(String, usize)>,
 }
@@ -355,14 +235,14 @@ struct Seen {
     modules: Vec<(String, usize)>,
     /// Files' modules that only tests have.
     test_modules: Vec<Vec<String>>,
-    /// First names below the crate's root of all paths, and lines.
+    /// The modules that paths lead to, among those that have an order, and lines.
     paths: Vec<(String, usize)>,
     /// Names that it takes from modules, each with the module.
     renamed: Vec<(String, String)>,
 }
 
 impl Source {
-    fn new(folder: &str, path: &str, text: &str) -> Self {
+    fn new(folder: &str, around: &[&str], path: &str, text: &str) -> Self {
         let inside = path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/');
         let mut module: Vec<String> =
             inside.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
@@ -370,7 +250,18 @@ impl Source {
         if is_root || module.last().is_some_and(|last| last == "mod") {
             module.pop();
         }
-        Self { path: path.to_owned(), module, tokens: tokens(text), paths: Vec::new() }
+        let inside = around.iter().map(|&name| name.to_owned()).collect();
+        Self { path: path.to_owned(), module, inside, tokens: tokens(text), paths: Vec::new() }
+    }
+
+    /// Whether a module is the one around those that have an order.
+    fn is_around(&self, module: &[String]) -> bool {
+        module == self.inside
+    }
+
+    /// The one of these modules that a module is, or is in.
+    fn inner<'a>(&self, module: &'a [String]) -> Option<&'a String> {
+        module.strip_prefix(&self.inside[..])?.first()
     }
 
     fn text(&self, at: usize) -> &str {
@@ -407,17 +298,17 @@ impl Source {
                     continue;
                 }
                 "mod" if self.text(at + 2) == "{" => {
-                    if module().is_empty() {
+                    if self.is_around(&module()) {
                         seen.modules.push((self.text(at + 1).to_owned(), self.tokens[at].line));
                     }
                     inline.push((self.text(at + 1).to_owned(), depth));
                     at += 2;
                     continue;
                 }
-                "mod" if self.text(at + 2) == ";" && module().is_empty() => {
+                "mod" if self.text(at + 2) == ";" && self.is_around(&module()) => {
                     seen.modules.push((self.text(at + 1).to_owned(), self.tokens[at].line));
                 }
-                "use" if module().is_empty() => {
+                "use" if self.is_around(&module()) => {
                     let start = if self.text(at + 1) == "crate" { at + 4 } else { at + 1 };
                     self.rename(start, None, &mut seen.renamed);
                 }
@@ -460,15 +351,20 @@ impl Source {
                 at + 1
             }
             name => {
-                if base.is_empty() {
+                if self.is_around(base) {
                     paths.push((name.to_owned(), self.tokens.get(at).map_or(0, |t| t.line)));
+                } else if self.is_separator(at + 1) {
+                    let base = [base, &[name.to_owned()]].concat();
+                    if self.inside.starts_with(&base) {
+                        return self.walk(at + 3, &base, paths);
+                    }
                 }
                 at + 1
             }
         }
     }
 
-    /// Notes the names that a `use` of the root takes from modules; gives where it ends.
+    /// Notes the names that a `use` of the module around takes from modules; gives where it ends.
     fn rename(&self, at: usize, from: Option<&str>, to: &mut Vec<(String, String)>) -> usize {
         let mut at = at;
         let mut first = from;

@@ -5,6 +5,7 @@ use super::*;
 const ORDER: Order = Order {
     package: "made-up",
     folder: "src",
+    inside: &[],
     modules: &[("low", "first"), ("middle", "second"), ("high", "third")],
 };
 const ROOT: (&str, &str) = ("src/lib.rs", "mod high;\nmod low;\npub mod middle;\n");
@@ -12,7 +13,7 @@ const ROOT: (&str, &str) = ("src/lib.rs", "mod high;\nmod low;\npub mod middle;\
 fn uses(files: &[(&str, &str)]) -> Uses {
     let files: Vec<(String, String)> =
         files.iter().map(|(path, text)| (path.to_string(), text.to_string())).collect();
-    Uses::of("src", &files)
+    Uses::of("src", &[], &files)
 }
 
 /// Returns the violations in a crate with the usual root and these files.
@@ -78,6 +79,36 @@ fn modules_without_a_place_and_places_without_a_module_are_errors() {
     let root = ("src/lib.rs", "mod low;\nmod middle;\nmod high;\nmod new { use crate::low; }\n");
     let found = uses(&[root, ("src/low.rs", "use crate::new;\n")]).against(&ORDER);
     assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
+fn an_upward_use_between_modules_of_a_module_is_reported() {
+    const INSIDE: &[&str] = &["middle", "large"];
+    let order = Order { inside: INSIDE, ..ORDER };
+    let files = [
+        ("src/lib.rs", "mod low;\nmod middle;\nmod high;\n"),
+        ("src/middle/mod.rs", "mod large;\n"),
+        // As in a crate's root: names of modules, and any use of them.
+        ("src/middle/large/mod.rs", "mod low;\nmod middle;\nmod high;\npub use high::A;\n"),
+        ("src/middle/large/low.rs", "use crate::high::A;\nuse super::super::other::B;\n"),
+        (
+            "src/middle/large/middle/inner.rs",
+            "use super::super::low::A;\nuse crate::middle::{self, large::{low, high::{B, C}}};\n",
+        ),
+        (
+            "src/middle/large/high/mod.rs",
+            "use super::{low, middle};\nmod tests { use super::A; }\n",
+        ),
+        // What stands elsewhere in the crate is not held to this order.
+        ("src/low.rs", "use crate::middle::large::high::A;\n"),
+    ];
+    let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
+    let found = Uses::of("src", INSIDE, &files).against(&order);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let place = "src/middle/large/middle/inner.rs:2: `middle` uses `high`, which stands above it";
+    assert!(found[0].starts_with(place), "{found:?}");
+    // The name of an order says which module it is of.
+    assert_eq!(order.name(), "made-up::middle::large");
 }
 
 #[test]
