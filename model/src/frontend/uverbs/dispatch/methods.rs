@@ -23,7 +23,7 @@ use super::super::request::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, 
 use super::commands;
 
 /// A method.
-pub(in super::super) struct Method {
+pub(crate) struct Method {
     object: u16,
     method: u16,
     /// Its attributes.
@@ -33,7 +33,7 @@ pub(in super::super) struct Method {
 }
 
 /// The method of an object, if it is served.
-pub(in super::super) fn find(object: u16, method: u16) -> Option<&'static Method> {
+pub(crate) fn find(object: u16, method: u16) -> Option<&'static Method> {
     METHODS.iter().find(|known| known.object == object && known.method == method)
 }
 

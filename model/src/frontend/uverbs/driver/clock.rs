@@ -19,12 +19,12 @@ use crate::card::{Card, Profile};
 use crate::private::system;
 
 /// Returns whether the register can be read: its loads have to be noticed.
-pub(in super::super) fn is_readable() -> bool {
+pub(crate) fn is_readable() -> bool {
     can_trap()
 }
 
 /// `MLX5_IB_CLOCK_INFO_V1`
-pub(in super::super) const VERSION: u32 = 0;
+pub(crate) const VERSION: u32 = 0;
 
 /// How often the page is written anew, where the card is used.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -82,7 +82,7 @@ struct Info {
 
 /// A card's clock: the page of it that programs have mapped.
 #[derive(Default)]
-pub(in super::super) struct Clock {
+pub(crate) struct Clock {
     info: OnceLock<Info>,
 }
 

@@ -8,7 +8,7 @@ use crate::card::Card;
 use crate::transport::Unanswered;
 
 /// A command that is being put together.
-pub(in super::super) struct Command {
+pub(crate) struct Command {
     input: Vec<u8>,
     reply: usize,
 }
@@ -62,7 +62,7 @@ impl Command {
 
 /// Gives a card a command and waits for its reply, as the kernel's driver does: no longer than the
 /// card may take, and not at all after a fatal error.
-pub(in super::super) fn submit(card: &mut Card, input: &[u8], reply: &mut [u8]) -> Result<()> {
+pub(crate) fn submit(card: &mut Card, input: &[u8], reply: &mut [u8]) -> Result<()> {
     let opcode = cmd_in::OPCODE.get(input) as u16;
     match card.command_faults(opcode) {
         Ok(()) => {
@@ -101,7 +101,7 @@ fn status(status: u8) -> Option<Errno> {
 }
 
 /// Current general device capabilities.
-pub(in super::super) struct Caps(Vec<u8>);
+pub(crate) struct Caps(Vec<u8>);
 
 impl Caps {
     /// Asks a card.

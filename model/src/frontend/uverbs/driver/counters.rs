@@ -49,14 +49,14 @@ fn count(counter: Counter, function: &Function) -> Option<u64> {
 }
 
 /// A file with the count of a moment, as long as this value lives.
-pub(in super::super) struct Shown {
+pub(crate) struct Shown {
     _file: Private,
     /// A name of the file.
     pub path: CString,
 }
 
 /// Returns what a counter's file shows now; `None` if the path is not that of a counter.
-pub(in super::super) fn shown(offer: &Offer, path: &[u8]) -> Option<Shown> {
+pub(crate) fn shown(offer: &Offer, path: &[u8]) -> Option<Shown> {
     let (name, counter) = Counter::at(std::str::from_utf8(path).ok()?)?;
     let index = offer.devices.iter().position(|device| device.name == name)?;
     // A process that has not opened the device has sent nothing.

@@ -18,7 +18,7 @@ use crate::private::{self, system};
 
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Source {
+pub(crate) struct Source {
     /// The program's identifier of the source.
     pub user_handle: u64,
     /// The file's identifier of the source, unique among objects that share a queue.
@@ -35,7 +35,7 @@ impl Source {
 }
 
 /// Events on their way to a program.
-pub(in super::super) struct EventQueue {
+pub(crate) struct EventQueue {
     state: Mutex<State>,
 }
 
@@ -60,10 +60,10 @@ struct State {
 }
 
 /// A completion channel.
-pub(in super::super) struct Completions(pub Arc<EventQueue>);
+pub(crate) struct Completions(pub Arc<EventQueue>);
 
 /// An asynchronous event file.
-pub(in super::super) struct Events(pub Arc<EventQueue>);
+pub(crate) struct Events(pub Arc<EventQueue>);
 
 impl OpenFile for Completions {
     fn release(&self) {
@@ -85,7 +85,7 @@ const ASYNC: usize = 16;
 pub(super) const MOST_WAITING: usize = 1 << 14;
 
 /// Event types (`device.h`, `MLX5_EVENT_TYPE_*`).
-pub(in super::super) mod kind {
+pub(crate) mod kind {
     pub const COMPLETION: u8 = 0x00;
     pub const PATH_MIGRATED: u8 = 0x01;
     pub const COMMUNICATION_ESTABLISHED: u8 = 0x02;

@@ -56,13 +56,13 @@ const ASYNC_EVENTS: [u8; 15] = [
 ];
 
 /// A file: device and inode.
-pub(in super::super) type FileId = (u64, u64);
+pub(crate) type FileId = (u64, u64);
 
 /// XRC domains by the files behind them, and how many contexts have each open.
-pub(in super::super) type Domains = HashMap<FileId, (u32, usize)>;
+pub(crate) type Domains = HashMap<FileId, (u32, usize)>;
 
 /// One device.
-pub(in super::super) struct Function {
+pub(crate) struct Function {
     /// Index of the device in its engine.
     pub index: usize,
     /// Identity.
@@ -199,7 +199,7 @@ impl Function {
 
 /// The recipients of a device's events.
 #[derive(Default)]
-pub(in super::super) struct Listeners {
+pub(crate) struct Listeners {
     /// CQs by number, with the destinations of completion events and asynchronous events.
     pub cqs: HashMap<u32, CqListener>,
     /// Queue pairs by number.
@@ -213,7 +213,7 @@ pub(in super::super) struct Listeners {
 }
 
 /// The destinations of a CQ's events.
-pub(in super::super) struct CqListener {
+pub(crate) struct CqListener {
     /// The completion channel, if it has one.
     pub channel: Option<(Arc<EventQueue>, Source)>,
     /// The asynchronous event file.
@@ -222,7 +222,7 @@ pub(in super::super) struct CqListener {
 
 /// The handlers of a device's interrupts.
 #[derive(Default)]
-pub(in super::super) struct Interrupts {
+pub(crate) struct Interrupts {
     queues: Mutex<Vec<EventRing>>,
     listeners: Mutex<Listeners>,
 }

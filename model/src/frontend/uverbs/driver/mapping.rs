@@ -7,7 +7,7 @@ use super::umem::PAGE;
 use crate::private::system;
 
 /// A mapping of the model's own.
-pub(in super::super) struct Mapping {
+pub(crate) struct Mapping {
     /// Address of the first byte that is meant.
     pub start: u64,
     base: usize,

@@ -1,11 +1,15 @@
 //! What the kernel's driver keeps of a process's devices, below the objects that programs make.
 //!
 //! `running` is the whole of it, from the first open of a device on. `function` is one device after `boot`,
-//! which issues each `command` as the kernel does. `event` brings events to the program. `clock` is the
-//! device's clock, and `poll` looks at register pages in plain memory. `umem` is memory that a device may
-//! reach, which `pins` keeps at hand whatever the program maps in its place.
+//! which issues each `command` as the kernel does. It has the device's `clock`, its flow tables (`steering`),
+//! the `window` of its memory and its event queues. `event` brings events to the program, and
+//! `subscriptions` those that it subscribes to. `counters` are what files of counters show.
+//!
+//! `registers` are the pages that programs store to; `poll` looks at those in plain memory. `umem` is memory
+//! that a device may reach, which `pins` keeps at hand whatever the program maps in its place, and `mapping`
+//! is such memory behind a descriptor.
 
-pub(super) mod boot;
+mod boot;
 pub(super) mod clock;
 pub(super) mod command;
 pub(super) mod counters;
@@ -19,4 +23,4 @@ pub(super) mod running;
 pub(super) mod steering;
 pub(super) mod subscriptions;
 pub(super) mod umem;
-pub(super) mod window;
+mod window;

@@ -32,7 +32,7 @@ const SPACES: u64 = 63;
 static PINNED: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether any process of this address space has pinned pages.
-pub(in super::super) fn are_there() -> bool {
+pub(crate) fn are_there() -> bool {
     PINNED.load(Ordering::Acquire) != 0
 }
 
@@ -78,7 +78,7 @@ struct Table {
 
 /// The pinned segments of a process and their current addresses.
 #[derive(Debug, Default)]
-pub(in super::super) struct Pins {
+pub(crate) struct Pins {
     table: Mutex<Table>,
     /// Segments that are not at the address at which they were registered.
     moved: AtomicUsize,
@@ -86,7 +86,7 @@ pub(in super::super) struct Pins {
 
 /// A registration of pages.
 #[derive(Debug)]
-pub(in super::super) struct Pin {
+pub(crate) struct Pin {
     pins: Arc<Pins>,
     space: u64,
     pages: Range<u64>,

@@ -37,14 +37,14 @@ fn look(page: &Page, must: bool) -> bool {
 
 /// Executes everything that was posted since the last call to the devices that this thread opened in
 /// manual mode.
-pub(in super::super) fn run(registers: &Registers) {
+pub(crate) fn run(registers: &Registers) {
     for page in registers.of_this_thread() {
         look(page, true);
     }
 }
 
 /// Starts the thread that looks at polled pages, once in a process.
-pub(in super::super) fn start(registers: &'static Registers) {
+pub(crate) fn start(registers: &'static Registers) {
     static OF: AtomicI32 = AtomicI32::new(0);
     let process = own_process();
     if OF.swap(process, Ordering::AcqRel) != process {

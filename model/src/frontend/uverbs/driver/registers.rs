@@ -22,7 +22,7 @@ use crate::engine::{Engine, Stores};
 use crate::private::system;
 
 /// A register page.
-pub(in super::super) struct Page {
+pub(crate) struct Page {
     /// The device's number for it. Changes when the page is used again.
     pub uar: AtomicU32,
     /// The device.
@@ -178,7 +178,7 @@ impl Page {
 }
 
 /// All register pages of the process.
-pub(in super::super) struct Registers {
+pub(crate) struct Registers {
     /// The file of all pages.
     pub file: c_int,
     pages: Mutex<Vec<&'static Page>>,

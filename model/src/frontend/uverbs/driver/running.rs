@@ -25,7 +25,7 @@ use crate::trace::{self, Header, Sink, Tap};
 
 /// The state of a process that has opened a device. Created once and never freed; a forked child
 /// starts with its own.
-pub(in super::super) struct Running {
+pub(crate) struct Running {
     /// Process it belongs to.
     process: libc::pid_t,
     /// The engine of the devices.

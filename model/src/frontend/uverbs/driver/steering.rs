@@ -15,22 +15,22 @@ use super::super::process::errno::{Errno, Result};
 use super::command::Command;
 
 /// Executes a command on the device.
-pub(in super::super) type Run<'a> = &'a dyn Fn(Command) -> Result<Vec<u8>>;
+pub(crate) type Run<'a> = &'a dyn Fn(Command) -> Result<Vec<u8>>;
 
 /// Bytes that headers are compared as.
-pub(in super::super) const MATCH: usize = fte_match_param::SIZE;
+pub(crate) const MATCH: usize = fte_match_param::SIZE;
 /// log2 of entries that one priority may have.
-pub(in super::super) const LOG_SLOTS: u32 = 12;
+pub(crate) const LOG_SLOTS: u32 = 12;
 /// Priorities that flows may ask for; behind them, what takes all that is multicast, and all.
-pub(in super::super) const PRIORITIES: u32 = 16;
-pub(in super::super) const MULTICAST: u32 = PRIORITIES;
-pub(in super::super) const ALL: u32 = PRIORITIES + 1;
+pub(crate) const PRIORITIES: u32 = 16;
+pub(crate) const MULTICAST: u32 = PRIORITIES;
+pub(crate) const ALL: u32 = PRIORITIES + 1;
 /// log2 of entries of a table: room for every priority.
 const LOG_SIZE: u32 = LOG_SLOTS + 5;
 
 /// The tables and rules that the process's flows have created in a device.
 #[derive(Default)]
-pub(in super::super) struct Flows {
+pub(crate) struct Flows {
     /// Tables by type.
     tables: BTreeMap<u8, u32>,
     rules: Vec<Rule>,
@@ -38,7 +38,7 @@ pub(in super::super) struct Flows {
 
 /// The criteria that a packet has to match, and their values.
 #[derive(Clone, PartialEq, Eq)]
-pub(in super::super) struct Match {
+pub(crate) struct Match {
     criteria: [u8; MATCH],
     value: [u8; MATCH],
 }
@@ -74,7 +74,7 @@ impl Match {
 }
 
 /// An entry of a table.
-pub(in super::super) struct Rule {
+pub(crate) struct Rule {
     pub kind: u8,
     pub index: u32,
     pub group: u32,

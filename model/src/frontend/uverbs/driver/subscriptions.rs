@@ -25,7 +25,7 @@ fn queue_type(create: u16) -> u8 {
 
 /// The event types that programs may subscribe to: of objects, and of the device.
 #[derive(Clone, Copy, Default)]
-pub(in super::super) struct Offered {
+pub(crate) struct Offered {
     affiliated: [u64; 4],
     unaffiliated: [u64; 4],
 }
@@ -78,7 +78,7 @@ struct Key {
 }
 
 /// A subscription to one type of event.
-pub(in super::super) struct Subscription {
+pub(crate) struct Subscription {
     /// The object: the command that created it, and its number.
     pub object: Option<(u16, u32)>,
     /// The cookie, and a number of its own.
@@ -92,7 +92,7 @@ pub(in super::super) struct Subscription {
 
 /// All subscriptions to events of a device.
 #[derive(Default)]
-pub(in super::super) struct Subscriptions(HashMap<Key, Vec<Subscription>>);
+pub(crate) struct Subscriptions(HashMap<Key, Vec<Subscription>>);
 
 impl Subscriptions {
     /// Reports an event to its subscribers.
@@ -151,7 +151,7 @@ impl Subscription {
 }
 
 /// A duplicate of a program's eventfd, which stays open as long as the subscription.
-pub(in super::super) struct Signal(c_int);
+pub(crate) struct Signal(c_int);
 
 impl Signal {
     /// Duplicates a descriptor.

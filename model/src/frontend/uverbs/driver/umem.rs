@@ -14,7 +14,7 @@ use crate::private::{files, system};
 
 /// Memory of the process that its devices may reach.
 #[derive(Debug, Default)]
-pub(in super::super) struct Pinned {
+pub(crate) struct Pinned {
     /// Number of pinned pages, counted against the limit of locked memory.
     count: AtomicU64,
     /// Pages that hold doorbell records, by address: many records share one, which is pinned once.
@@ -24,11 +24,11 @@ pub(in super::super) struct Pinned {
 }
 
 /// Page of the processor and of page lists.
-pub(in super::super) const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// Pinned memory; the count goes back when it is dropped.
 #[derive(Debug)]
-pub(in super::super) struct Umem {
+pub(crate) struct Umem {
     counted: Counted,
     address: u64,
     pin: Pin,

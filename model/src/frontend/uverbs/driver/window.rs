@@ -9,7 +9,7 @@ use crate::object::Memic;
 use crate::private::system;
 
 /// A card's window of device memory.
-pub(in super::super) struct Window {
+pub(crate) struct Window {
     /// The file that has its bytes.
     pub file: c_int,
     /// Address at which the device reaches it.

@@ -18,7 +18,7 @@ const FLUSH: u64 = 1;
 const SGE: usize = 16;
 
 /// `ADVISE_MR`.
-pub(in super::super) fn advise(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn advise(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let pd = attributes.handle(0)?;
     let advice = attributes.number(1)?;
     let flags = attributes.number(2)?;

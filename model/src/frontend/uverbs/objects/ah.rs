@@ -11,13 +11,13 @@ use crate::card::Link;
 use crate::engine::neighbour;
 
 /// An address handle.
-pub(in super::super) struct Ah {
+pub(crate) struct Ah {
     /// Handle of its protection domain.
     pub pd: u32,
 }
 
 /// `CREATE_AH`.
-pub(in super::super) fn create(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
     let asked: CreateAh = user::whole(&request.core)?;
     let mut state = file.state();
     state.get::<Pd>(asked.pd_handle)?;

@@ -13,7 +13,7 @@ use super::super::driver::function::Function;
 use super::super::process::lock;
 
 /// The state that opening a device creates.
-pub(in super::super) struct Context {
+pub(crate) struct Context {
     /// The user id that the device holds responsible for objects; 0 if DevX was not requested.
     pub uid: u16,
     /// Version of CQEs that was agreed on.

@@ -26,7 +26,7 @@ use super::uar;
 use crate::object::MiniFormat;
 
 /// A completion queue.
-pub(in super::super) struct Cq {
+pub(crate) struct Cq {
     /// The card's number.
     pub number: u32,
     /// Bytes of a CQE.
@@ -50,14 +50,14 @@ struct Asked {
 }
 
 /// `CREATE_COMP_CHANNEL`.
-pub(in super::super) fn create_channel(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn create_channel(file: &CommandFile, request: &Request) -> Result<()> {
     file.state().context()?;
     let (_, fd) = EventQueue::completions(&file.running.descriptors)?;
     request.reply(&fd.to_ne_bytes())
 }
 
 /// `CQ_CREATE`.
-pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let asked = Asked {
         cqe: attributes.number(1)? as u32,
         user_handle: attributes.number(2)?,
@@ -75,7 +75,7 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
 }
 
 /// `CREATE_CQ`, legacy.
-pub(in super::super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()> {
     let asked: CreateCq = user::whole(&request.core)?;
     let asked = Asked {
         user_handle: asked.user_handle,
@@ -91,7 +91,7 @@ pub(in super::super) fn create_legacy(file: &CommandFile, request: &Request) -> 
 }
 
 /// `CREATE_CQ`, extended.
-pub(in super::super) fn create_extended(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn create_extended(file: &CommandFile, request: &Request) -> Result<()> {
     let asked: ExCreateCq = user::whole(&request.core)?;
     if asked.comp_mask != 0 || asked.reserved != 0 {
         return Err(Errno::EINVAL);
@@ -261,7 +261,7 @@ impl Object for Cq {
 }
 
 /// `RESIZE_CQ`: the card goes on in a new ring, and the library carries over what is in the old.
-pub(in super::super) fn resize(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn resize(file: &CommandFile, request: &Request) -> Result<()> {
     /// `MLX5_MODIFY_CQ_MASK_LOG_SIZE`, `_PG_OFFSET`, `_PG_SIZE`
     const RING: u32 = 7;
     /// `MLX5_CQ_OPMOD_RESIZE`
@@ -306,7 +306,7 @@ pub(in super::super) fn resize(file: &CommandFile, request: &Request) -> Result<
 }
 
 /// `MODIFY_CQ`, extended: moderation.
-pub(in super::super) fn moderate(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn moderate(file: &CommandFile, request: &Request) -> Result<()> {
     /// `IB_CQ_MODERATE`
     const MODERATE: u32 = 1;
     /// `MLX5_CQ_MODIFY_PERIOD`, `_COUNT`

@@ -22,7 +22,7 @@ use crate::card::Link;
 use crate::work::LOG_MAX_ATOMIC;
 
 /// The context of a target as far as it is known.
-pub(in super::super) struct Target {
+pub(crate) struct Target {
     context: [u8; dctc::SIZE],
 }
 

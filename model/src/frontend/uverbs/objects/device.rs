@@ -34,7 +34,7 @@ const DEVX: u32 = 1;
 const DYNAMIC_UAR: u64 = 2;
 
 /// `GET_CONTEXT`.
-pub(in super::super) fn get_context(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn get_context(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let request = attributes.input(DRIVER_IN)?;
     let reply = open(file, &request, attributes.room(DRIVER_OUT))?;
     attributes.put(0, &(file.function().eqns.len() as u32).to_ne_bytes())?;
@@ -44,7 +44,7 @@ pub(in super::super) fn get_context(file: &CommandFile, attributes: &mut Attribu
 }
 
 /// `GET_CONTEXT`, legacy: makes the asynchronous event file too.
-pub(in super::super) fn get_context_legacy(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn get_context_legacy(file: &CommandFile, request: &Request) -> Result<()> {
     let reply = open(file, &request.driver, request.driver_room())?;
     let (events, fd) = EventQueue::events(&file.running.descriptors)?;
     listen(file, &events.0)?;
@@ -101,7 +101,7 @@ fn open(file: &CommandFile, request: &[u8], room: usize) -> Result<UcontextReply
 }
 
 /// Opens a device for a forked child as its parent had it, without the parent's DevX.
-pub(in super::super) fn open_again(file: &CommandFile) -> Result<()> {
+pub(crate) fn open_again(file: &CommandFile) -> Result<()> {
     let request = Ucontext {
         total_num_bfregs: 16,
         num_low_latency_bfregs: 4,
@@ -113,10 +113,7 @@ pub(in super::super) fn open_again(file: &CommandFile) -> Result<()> {
 }
 
 /// `QUERY_CONTEXT`: the reply of the context's creation, for a process that imports the context.
-pub(in super::super) fn query_context(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
+pub(crate) fn query_context(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     /// `MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX`
     const REPLY: u16 = 0x1000;
     let cqe_version = file.state().context()?.cqe_version;
@@ -175,10 +172,7 @@ fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<
 }
 
 /// `ASYNC_EVENT_ALLOC`.
-pub(in super::super) fn alloc_events(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
+pub(crate) fn alloc_events(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     file.state().context()?;
     let (events, fd): (_, c_int) = EventQueue::events(&file.running.descriptors)?;
     listen(file, &events.0)?;
@@ -193,12 +187,12 @@ fn listen(file: &CommandFile, queue: &Arc<EventQueue>) -> Result<()> {
 }
 
 /// `QUERY_DEVICE`.
-pub(in super::super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn query(file: &CommandFile, request: &Request) -> Result<()> {
     request.reply(describe(file)?.as_bytes())
 }
 
 /// `QUERY_DEVICE`, extended.
-pub(in super::super) fn query_extended(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn query_extended(file: &CommandFile, request: &Request) -> Result<()> {
     if request.core.iter().any(|byte| *byte != 0) {
         return Err(Errno::EINVAL);
     }

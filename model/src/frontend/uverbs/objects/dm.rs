@@ -20,7 +20,7 @@ const MEMIC: u64 = 0;
 const COMMAND: u64 = 8;
 
 /// Device memory that a file was given.
-pub(in super::super) struct Dm {
+pub(crate) struct Dm {
     /// Address in the BAR.
     pub start: u64,
     /// Bytes asked for.
@@ -40,7 +40,7 @@ impl Dm {
 }
 
 /// `DM_ALLOC`.
-pub(in super::super) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let length = attributes.number(1)?;
     let alignment = attributes.number(2)?;
     // What steering keeps in device memory is not offered.
@@ -105,7 +105,7 @@ impl Object for Dm {
 }
 
 /// `DM_QUERY`: for who imports it.
-pub(in super::super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let state = file.state();
     let dm = state.get::<Dm>(attributes.handle(0x1000)?)?;
     attributes.put(0x1001, &(dm.start % PAGE).to_ne_bytes())?;

@@ -15,7 +15,7 @@ use super::mr;
 use super::pd::Pd;
 
 /// `REG_DMABUF_MR`.
-pub(in super::super) fn register(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn register(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let pd = attributes.handle(1)?;
     let (offset, length) = (attributes.number(2)?, attributes.number(3)?);
     let iova = attributes.number(4)?;

@@ -22,7 +22,7 @@ use super::keys::KeyCache;
 use crate::private::system;
 
 /// A command file.
-pub(in super::super) struct CommandFile {
+pub(crate) struct CommandFile {
     /// The process's devices.
     pub running: &'static Running,
     /// How the model notices stores to its register pages.
@@ -39,7 +39,7 @@ pub(in super::super) struct CommandFile {
 
 /// The content of a file.
 #[derive(Default)]
-pub(in super::super) struct State {
+pub(crate) struct State {
     context: Option<Context>,
     objects: BTreeMap<u32, Box<dyn Object>>,
     /// Number of objects that use an object, by its handle. An unused object has no entry.
@@ -53,7 +53,7 @@ pub(in super::super) struct State {
 }
 
 /// A kind of object.
-pub(in super::super) trait Object: Value {
+pub(crate) trait Object: Value {
     /// Calls `each` with the handle of every object that this one uses, once per use.
     fn each_used(&self, _each: &mut dyn FnMut(u32)) {}
 
@@ -72,7 +72,7 @@ pub(in super::super) trait Object: Value {
 
 /// Turns in which the objects of a closed file are destroyed: users before the objects that they use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) enum Turn {
+pub(crate) enum Turn {
     /// Flows, which lead to queue pairs, and what flows are made of.
     Flows,
     QueuePairs,
@@ -99,7 +99,7 @@ impl Turn {
 }
 
 /// A value whose type may be asked for.
-pub(in super::super) trait Value: Any + Send {
+pub(crate) trait Value: Any + Send {
     /// Returns the value as one of any type.
     fn any(&self) -> &dyn Any;
     /// Returns the value as one of any type, for changes.
@@ -117,7 +117,7 @@ impl<T: Any + Send> Value for T {
 }
 
 /// Serves the method that destroys an object, whose handle is in the attribute `HANDLE`.
-pub(in super::super) fn destroy<T: Object, const HANDLE: u16>(
+pub(crate) fn destroy<T: Object, const HANDLE: u16>(
     file: &CommandFile,
     attributes: &mut Attributes,
 ) -> Result<()> {
@@ -130,7 +130,7 @@ pub(in super::super) fn destroy<T: Object, const HANDLE: u16>(
 }
 
 /// Serves the legacy command that destroys an object, whose handle is at the offset `HANDLE`.
-pub(in super::super) fn destroy_legacy<T: Object, const HANDLE: usize>(
+pub(crate) fn destroy_legacy<T: Object, const HANDLE: usize>(
     file: &CommandFile,
     request: &Request,
 ) -> Result<()> {
@@ -293,7 +293,10 @@ impl State {
 
     /// Returns an object by handle.
     pub fn get<T: Object>(&self, handle: u32) -> Result<&T> {
-        self.objects.get(&handle).and_then(|object| of(object)).ok_or(Errno::ENOENT)
+        self.objects
+            .get(&handle)
+            .and_then(|object| (**object).any().downcast_ref())
+            .ok_or(Errno::ENOENT)
     }
 
     /// Returns whether a handle is in use.
@@ -332,21 +335,23 @@ impl State {
 
     /// Returns whether any object of a kind satisfies the question.
     pub fn any<T: Object>(&self, question: impl Fn(&T) -> bool) -> bool {
-        self.objects.values().filter_map(of).any(question)
+        self.objects.values().filter_map(|object| (**object).any().downcast_ref()).any(question)
     }
 
     /// Returns the answers of all objects of a kind.
     pub fn collect<T: Object, R>(&self, question: impl Fn(&T) -> R) -> Vec<R> {
-        self.objects.values().filter_map(of).map(question).collect()
+        self.objects
+            .values()
+            .filter_map(|object| (**object).any().downcast_ref())
+            .map(question)
+            .collect()
     }
 
     /// Returns the first answer of any object of a kind.
     pub fn find<T: Object, R>(&self, question: impl Fn(&T) -> Option<R>) -> Option<R> {
-        self.objects.values().filter_map(of).find_map(question)
+        self.objects
+            .values()
+            .filter_map(|object| (**object).any().downcast_ref())
+            .find_map(question)
     }
-}
-
-/// Returns the object, if it is of this kind.
-fn of<T: Object>(object: &Box<dyn Object>) -> Option<&T> {
-    (**object).any().downcast_ref()
 }

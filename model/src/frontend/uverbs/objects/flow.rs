@@ -14,7 +14,7 @@ use super::qp::Qp;
 use crate::object::{NIC_RX, SNIFFER_RX, SNIFFER_TX};
 
 /// A flow of a file.
-pub(in super::super) struct Flow {
+pub(crate) struct Flow {
     pub id: u64,
     /// Handle of the queue pair, or of the program's own object, that it leads to; none if it drops.
     pub target: Option<u32>,
@@ -29,7 +29,7 @@ const MC_DEFAULT: u32 = 2;
 const SNIFFER: u32 = 3;
 
 /// `CREATE_FLOW`, extended.
-pub(in super::super) fn create(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
     /// Offsets in `ib_uverbs_create_flow`.
     const SPECS: usize = 24;
     let core = &request.core;

@@ -14,7 +14,7 @@ use super::qp::Qp;
 use crate::object::NIC_RX;
 
 /// Which fields flows of it look at.
-pub(in super::super) struct Matcher {
+pub(crate) struct Matcher {
     criteria: Box<[u8; MATCH]>,
     priority: u32,
 }
@@ -27,7 +27,7 @@ fn parameters(bytes: &[u8]) -> Result<[u8; MATCH]> {
 }
 
 /// `FLOW_MATCHER_CREATE`.
-pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     /// Bit of the outer headers in the criteria that count.
     const OUTER: u64 = 1;
     let criteria = Box::new(parameters(&attributes.input(0x1001)?)?);
@@ -60,7 +60,7 @@ impl Object for Matcher {
 }
 
 /// `CREATE_FLOW` of a matcher.
-pub(in super::super) fn create_flow(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn create_flow(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     /// `MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP`
     const DROP: u64 = 1 << 1;
     privilege::check_raw()?;

@@ -11,7 +11,7 @@ const MOST: usize = 256;
 
 /// The properties of a region by which the cache finds a key for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) struct Kind {
+pub(crate) struct Kind {
     /// Length of the page list, rounded up to a power of two.
     pub pages: u64,
     /// Whether the device may reorder accesses.
@@ -20,7 +20,7 @@ pub(in super::super) struct Kind {
 
 /// Keys of regions that were deregistered.
 #[derive(Default)]
-pub(in super::super) struct KeyCache {
+pub(crate) struct KeyCache {
     keys: VecDeque<(Kind, u32)>,
 }
 

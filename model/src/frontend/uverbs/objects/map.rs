@@ -23,7 +23,7 @@ const CLOCK_INFO: u64 = 7;
 ///
 /// # Safety
 /// With MAP_FIXED, the program does not use the old mapping from `address` on any more.
-pub(in super::super) unsafe fn map(
+pub(crate) unsafe fn map(
     running: &'static Running,
     address: *mut c_void,
     length: size_t,
@@ -113,11 +113,7 @@ unsafe fn keep(file: &Arc<CommandFile>, at: *mut c_void, length: size_t) -> Resu
 /// Unmaps memory of the program by a call that returns zero on success. Register pages in the range
 /// are removed before the call, while their addresses cannot be reused yet, and restored if it
 /// fails.
-pub(in super::super) fn unmapping(
-    start: usize,
-    length: usize,
-    unmap: impl FnOnce() -> c_int,
-) -> c_int {
+pub(crate) fn unmapping(start: usize, length: usize, unmap: impl FnOnce() -> c_int) -> c_int {
     trap::leaving(start, length);
     let leaving = mappings::leaving(start, length.next_multiple_of(PAGE));
     let result = unmap();
@@ -132,7 +128,7 @@ pub(in super::super) fn unmapping(
 }
 
 /// Removes the register pages in a range that the program is about to replace.
-pub(in super::super) fn replacing(start: usize, length: usize) {
+pub(crate) fn replacing(start: usize, length: usize) {
     trap::replaced(start, length);
     drop(mappings::leaving(start, length.next_multiple_of(PAGE)));
 }

@@ -20,7 +20,7 @@ use super::keys::Kind;
 use super::pd::Pd;
 
 /// A memory region.
-pub(in super::super) struct Mr {
+pub(crate) struct Mr {
     /// Handle of its protection domain.
     pub pd: u32,
     key: u32,
@@ -48,7 +48,7 @@ enum Held {
 }
 
 /// `ib_uverbs_access_flags`.
-pub(in super::super) mod access {
+pub(crate) mod access {
     pub const LOCAL_WRITE: u32 = 1 << 0;
     pub const REMOTE_WRITE: u32 = 1 << 1;
     pub const REMOTE_READ: u32 = 1 << 2;
@@ -95,7 +95,7 @@ impl Asked {
 }
 
 /// `REG_MR`.
-pub(in super::super) fn register(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn register(file: &CommandFile, request: &Request) -> Result<()> {
     let asked: RegMr = user::whole(&request.core)?;
     if asked.start % PAGE != asked.hca_va % PAGE {
         return Err(Errno::EINVAL);
@@ -293,7 +293,7 @@ fn finish(
 
 /// `REREG_MR`: the region is made anew. Rights and protection domain change under the same key, as
 /// with the UMR request that the kernel posts; another place in memory gives another key.
-pub(in super::super) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
     const TRANSLATION: u32 = 1;
     const DOMAIN: u32 = 2;
     const ACCESS: u32 = 4;
@@ -357,10 +357,7 @@ pub(in super::super) fn reregister(file: &CommandFile, request: &Request) -> Res
 }
 
 /// `DM_MR_REG`.
-pub(in super::super) fn register_device(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
+pub(crate) fn register_device(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     const ALLOWED: u32 = access::LOCAL_WRITE
         | access::REMOTE_WRITE
         | access::REMOTE_READ
@@ -392,7 +389,7 @@ pub(in super::super) fn register_device(
 }
 
 /// An ODP region behind a local key.
-pub(in super::super) struct OnDemand {
+pub(crate) struct OnDemand {
     /// Its addresses.
     pub reach: std::ops::RangeInclusive<u64>,
     /// Whether the device may write there.
@@ -428,12 +425,12 @@ impl Mr {
 }
 
 /// `MR_DESTROY`.
-pub(in super::super) fn deregister(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn deregister(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     remove(file, attributes.handle(0)?)
 }
 
 /// `DEREG_MR`, legacy.
-pub(in super::super) fn deregister_legacy(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn deregister_legacy(file: &CommandFile, request: &Request) -> Result<()> {
     remove(file, request.word(0)?)
 }
 
@@ -449,7 +446,7 @@ fn remove(file: &CommandFile, handle: u32) -> Result<()> {
 }
 
 /// `QUERY_MR`.
-pub(in super::super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let state = file.state();
     let mr = state.get::<Mr>(attributes.handle(0)?)?;
     attributes.put(1, &mr.key.to_ne_bytes())?;

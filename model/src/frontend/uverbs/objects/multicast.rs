@@ -36,7 +36,7 @@ fn asked(file: &CommandFile, qp: &Qp, asked: &Multicast) -> Result<()> {
 }
 
 /// `ATTACH_MCAST`. A second time it does nothing.
-pub(in super::super) fn attach(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn attach(file: &CommandFile, request: &Request) -> Result<()> {
     let given: Multicast = user::whole(&request.core)?;
     let mut state = file.state();
     let qp = state.get_mut::<Qp>(given.qp_handle)?;
@@ -51,7 +51,7 @@ pub(in super::super) fn attach(file: &CommandFile, request: &Request) -> Result<
 }
 
 /// `DETACH_MCAST`.
-pub(in super::super) fn detach(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn detach(file: &CommandFile, request: &Request) -> Result<()> {
     let given: Multicast = user::whole(&request.core)?;
     let mut state = file.state();
     let qp = state.get_mut::<Qp>(given.qp_handle)?;

@@ -15,7 +15,7 @@ use super::mr;
 use super::pd::Pd;
 
 /// A memory window.
-pub(in super::super) struct Mw {
+pub(crate) struct Mw {
     /// Handle of its protection domain.
     pub pd: u32,
     /// Index of its key; the low byte changes with each binding.
@@ -27,7 +27,7 @@ const TYPE_1: u8 = 1;
 const TYPE_2: u8 = 2;
 
 /// `ALLOC_MW`.
-pub(in super::super) fn allocate(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn allocate(file: &CommandFile, request: &Request) -> Result<()> {
     /// Entries of a window's translation come in fours.
     const GROUP: u32 = 4;
     /// `MLX5_MKC_ACCESS_MODE_KLMS`

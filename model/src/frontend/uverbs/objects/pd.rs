@@ -9,13 +9,13 @@ use super::super::request::legacy::Request;
 use super::file::{CommandFile, Object, Turn};
 
 /// A protection domain.
-pub(in super::super) struct Pd {
+pub(crate) struct Pd {
     /// The card's number.
     pub number: u32,
 }
 
 /// `ALLOC_PD`.
-pub(in super::super) fn allocate(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn allocate(file: &CommandFile, request: &Request) -> Result<()> {
     let mut state = file.state();
     let mut command = Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE, alloc_pd_out::SIZE);
     command.set(alloc_pd_in::UID, state.context()?.uid);
@@ -40,7 +40,7 @@ impl Object for Pd {
 }
 
 /// `PD_QUERY`.
-pub(in super::super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let number = file.state().get::<Pd>(attributes.handle(0x1000)?)?.number;
     attributes.put(0x1001, &number.to_ne_bytes())
 }

@@ -25,14 +25,14 @@ fn check(file: &CommandFile, port: u64) -> Result<()> {
 }
 
 /// `QUERY_PORT`.
-pub(in super::super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let port = attributes.number(0)?;
     let reply = describe(file, port)?;
     attributes.put_whole(1, reply.as_bytes())
 }
 
 /// `QUERY_PORT`, legacy.
-pub(in super::super) fn query_legacy(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn query_legacy(file: &CommandFile, request: &Request) -> Result<()> {
     let port = *request.core.get(8).ok_or(Errno::EINVAL)?;
     let reply = describe(file, u64::from(port))?;
     request.reply(&reply.as_bytes()[..40])
@@ -112,7 +112,7 @@ fn entry(file: &CommandFile, port: u32, index: usize) -> Option<GidEntry> {
 }
 
 /// `QUERY_GID_TABLE`.
-pub(in super::super) fn gid_table(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn gid_table(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     no_flags(attributes, 1)?;
     let size = attributes.number(0)? as usize;
     if size == 0 {
@@ -134,7 +134,7 @@ pub(in super::super) fn gid_table(file: &CommandFile, attributes: &mut Attribute
 }
 
 /// `QUERY_GID_ENTRY`.
-pub(in super::super) fn gid_entry(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn gid_entry(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     no_flags(attributes, 2)?;
     let (port, index) = (attributes.number(0)?, attributes.number(1)? as usize);
     check(file, port)?;

@@ -30,7 +30,7 @@ mod bare;
 
 /// Transport of a queue pair (`ib_uverbs_qp_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Kind {
+pub(crate) enum Kind {
     Rc,
     Uc,
     Ud,
@@ -81,7 +81,7 @@ impl Kind {
 }
 
 /// A queue pair.
-pub(in super::super) struct Qp {
+pub(crate) struct Qp {
     /// The card's number.
     pub number: u32,
     /// User id that the card holds responsible for it; 0 for an XRC target, which contexts share.
@@ -123,7 +123,7 @@ pub(in super::super) struct Qp {
 }
 
 /// Parameters of a request to create a queue pair.
-pub(in super::super) struct Asked {
+pub(crate) struct Asked {
     user_handle: u64,
     pub pd: Option<u32>,
     xrcd: Option<u32>,
@@ -207,7 +207,7 @@ const STRIPS: u32 = 1 << 9;
 const NO_REGISTER: u32 = 1 << 31;
 
 /// Flags of the driver (`MLX5_QP_FLAG_*`).
-pub(in super::super) mod flag {
+pub(crate) mod flag {
     pub const SIGNATURE: u32 = 1 << 0;
     pub const SCATTER_CQE: u32 = 1 << 1;
     pub const TYPE_DCT: u32 = 1 << 4;
@@ -227,7 +227,7 @@ pub(in super::super) mod flag {
 }
 
 /// `QP_CREATE`.
-pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let asked = Asked::of_attributes(attributes)?;
     let driver = attributes.input(DRIVER_IN)?;
     let mut state = file.state();
@@ -239,7 +239,7 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
 }
 
 /// `CREATE_QP`, legacy.
-pub(in super::super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()> {
     // An extended structure, in front of which is the address of the response.
     let given = request.core.get(8..size_of::<CreateQp>()).ok_or(Errno::ENOSPC)?;
     let (core, driver) = make_legacy(file, &user::lenient(given), &request.driver)?;
@@ -248,7 +248,7 @@ pub(in super::super) fn create_legacy(file: &CommandFile, request: &Request) -> 
 }
 
 /// `CREATE_QP`, extended.
-pub(in super::super) fn create_extended(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn create_extended(file: &CommandFile, request: &Request) -> Result<()> {
     let (base, driver) = make_legacy(file, &user::whole(&request.core)?, &request.driver)?;
     let response_length = request.room().min(size_of::<ExCreateQpReply>()) as u32;
     request.reply_short(ExCreateQpReply { base, comp_mask: 0, response_length }.as_bytes())?;
@@ -386,7 +386,7 @@ fn check_streams(caps: &Caps, kind: Kind, given: &CreateQpDriver) -> Result<()> 
 }
 
 /// The objects that a new queue pair uses: handles, and the numbers that its context names.
-pub(in super::super) struct Parents {
+pub(crate) struct Parents {
     pub pd: u32,
     pub send_cq: u32,
     pub recv_cq: Option<u32>,
@@ -455,7 +455,7 @@ impl Parents {
 
 /// The receive queue of a queue pair, which is in front of the send queue in their memory.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Receives {
+pub(crate) struct Receives {
     /// WQEs; 0 if it has none of its own.
     pub wqes: u32,
     /// Base 2 logarithm of the bytes of a WQE; 0 if it has none.
@@ -537,7 +537,7 @@ fn make_raw(
 }
 
 /// Sets the fields of the context that do not depend on memory.
-pub(in super::super) fn describe(
+pub(crate) fn describe(
     context: &mut impl FnMut(Field, u64),
     kind: Kind,
     asked: &Asked,

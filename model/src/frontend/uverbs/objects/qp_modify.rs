@@ -19,7 +19,7 @@ use crate::card::Link;
 use crate::work::LOG_MAX_ATOMIC;
 
 /// States (`enum ib_qp_state`).
-pub(in super::super) const RESET: u8 = 0;
+pub(crate) const RESET: u8 = 0;
 pub(super) const INIT: u8 = 1;
 pub(super) const RTR: u8 = 2;
 pub(super) const RTS: u8 = 3;
@@ -28,7 +28,7 @@ const SQE: u8 = 5;
 pub(super) const ERR: u8 = 6;
 
 /// Attributes (`enum ib_qp_attr_mask`).
-pub(in super::super) mod mask {
+pub(crate) mod mask {
     pub const STATE: u32 = 1 << 0;
     pub const CUR_STATE: u32 = 1 << 1;
     pub const EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
@@ -212,7 +212,7 @@ fn allowed(kind: Kind, from: u8, to: u8) -> u32 {
 }
 
 /// The card's command for a transition.
-pub(in super::super) fn command(from: u8, to: u8) -> Option<u16> {
+pub(crate) fn command(from: u8, to: u8) -> Option<u16> {
     Some(match (from, to) {
         (_, RESET) => opcode::QP_2RST,
         (_, ERR) => opcode::QP_2ERR,
@@ -228,7 +228,7 @@ pub(in super::super) fn command(from: u8, to: u8) -> Option<u16> {
 }
 
 /// `MODIFY_QP`, legacy.
-pub(in super::super) fn modify(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn modify(file: &CommandFile, request: &Request) -> Result<()> {
     let asked: ModifyQp = user::whole(&request.core)?;
     if asked.attr_mask & !mask::LEGACY != 0 {
         return Err(Errno::EOPNOTSUPP);
@@ -238,7 +238,7 @@ pub(in super::super) fn modify(file: &CommandFile, request: &Request) -> Result<
 }
 
 /// `MODIFY_QP`, extended.
-pub(in super::super) fn modify_extended(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn modify_extended(file: &CommandFile, request: &Request) -> Result<()> {
     let asked: ModifyQp = user::whole(&request.core)?;
     // Rates are limited on raw packet queues alone.
     if asked.attr_mask & !mask::EXTENDED != 0 || asked.attr_mask & !mask::LEGACY != 0 {
@@ -379,7 +379,7 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
 }
 
 /// The state on which a context's attributes depend, besides a request.
-pub(in super::super) struct Present {
+pub(crate) struct Present {
     pub kind: Kind,
     /// Access flags as last set, and how deep the responder was made.
     pub access: u32,
@@ -389,7 +389,7 @@ pub(in super::super) struct Present {
 }
 
 /// Fills a queue pair's context with the attributes that are given.
-pub(in super::super) fn attributes(context: &mut [u8], qp: &Present, asked: &ModifyQp) {
+pub(crate) fn attributes(context: &mut [u8], qp: &Present, asked: &ModifyQp) {
     /// A request that wants an acknowledgement comes at least so often: every 2^8 packets.
     const ACK_FREQUENCY: u64 = 8;
     const PRIMARY: Field = qpc::PRIMARY_ADDRESS_PATH;

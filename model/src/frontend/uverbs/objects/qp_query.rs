@@ -13,7 +13,7 @@ use super::qp::{Kind, Qp};
 use super::{dct, path};
 
 /// `QUERY_QP`.
-pub(in super::super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn query(file: &CommandFile, request: &Request) -> Result<()> {
     /// Remote write, read, atomic (`ib_uverbs_access_flags`).
     const RIGHTS: [u32; 3] = [1 << 1, 1 << 2, 1 << 3];
     let asked: QueryQp = user::whole(&request.core)?;

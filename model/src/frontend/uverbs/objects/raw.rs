@@ -25,7 +25,7 @@ pub(super) const RDY: u32 = 1;
 pub(super) const ERR: u32 = 3;
 
 /// The device's objects of a raw packet queue pair.
-pub(in super::super) struct Raw {
+pub(crate) struct Raw {
     uid: u16,
     /// Send queue: its number, the number of its TIS, and its state.
     send: Option<(u32, u32, u32)>,

@@ -32,7 +32,7 @@ use super::pd::Pd;
 use super::xrcd::Xrcd;
 
 /// A shared receive queue.
-pub(in super::super) struct Srq {
+pub(crate) struct Srq {
     /// The card's number.
     pub number: u32,
     /// Handle of its protection domain.
@@ -82,7 +82,7 @@ struct Asked {
 }
 
 /// `SRQ_CREATE`.
-pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let asked = Asked {
         pd: attributes.handle(1)?,
         user_handle: attributes.number(4)?,
@@ -113,7 +113,7 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
 }
 
 /// `CREATE_SRQ`, legacy: a basic SRQ.
-pub(in super::super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()> {
     let given: CreateSrq = user::whole(&request.core)?;
     let CreateSrq { user_handle, pd_handle, max_wr, max_sge, .. } = given;
     let basic = CreateXsrq { user_handle, pd_handle, max_wr, max_sge, ..CreateXsrq::default() };
@@ -121,7 +121,7 @@ pub(in super::super) fn create_legacy(file: &CommandFile, request: &Request) -> 
 }
 
 /// `CREATE_XSRQ`, legacy.
-pub(in super::super) fn create_extended(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn create_extended(file: &CommandFile, request: &Request) -> Result<()> {
     make_legacy(file, request, &user::whole(&request.core)?)
 }
 
@@ -347,7 +347,7 @@ impl Memory<'_> {
 }
 
 /// `MODIFY_SRQ`: arms the limit. Its size cannot change.
-pub(in super::super) fn modify(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn modify(file: &CommandFile, request: &Request) -> Result<()> {
     /// `enum ib_srq_attr_mask`
     const SIZE: u32 = 1;
     const LIMIT: u32 = 2;
@@ -392,7 +392,7 @@ pub(in super::super) fn modify(file: &CommandFile, request: &Request) -> Result<
 }
 
 /// `QUERY_SRQ`.
-pub(in super::super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn query(file: &CommandFile, request: &Request) -> Result<()> {
     let asked: QuerySrq = user::whole(&request.core)?;
     let state = file.state();
     let srq = state.get::<Srq>(asked.srq_handle)?;

@@ -16,7 +16,7 @@ use super::file::{CommandFile, Object, State, Turn};
 const FIRST: u64 = 9 << 16;
 
 /// A UAR of a file.
-pub(in super::super) struct Uar {
+pub(crate) struct Uar {
     /// The device's number for it.
     pub number: u32,
     /// Its page.
@@ -37,7 +37,7 @@ pub(super) fn combining() -> bool {
 }
 
 /// `UAR_OBJ_ALLOC`.
-pub(in super::super) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     // BlueFlame and non-cached pages differ in how the processor maps them, which a process cannot.
     let given = match (attributes.number(0x1001)?, pages()) {
         (0, kinds) => kinds != Pages::NonCached,

@@ -20,7 +20,7 @@ use super::pd::Pd;
 use super::raw::{self, ERR, RDY, RST, Ring};
 
 /// A receive queue.
-pub(in super::super) struct Wq {
+pub(crate) struct Wq {
     /// The card's number.
     pub number: u32,
     uid: u16,
@@ -34,7 +34,7 @@ pub(in super::super) struct Wq {
 }
 
 /// A table of receive queues.
-pub(in super::super) struct IndirectionTable {
+pub(crate) struct IndirectionTable {
     /// The card's number.
     pub number: u32,
     uid: u16,
@@ -48,7 +48,7 @@ pub(super) const STRIDE_BYTES: (u32, u32) = (6, 13);
 pub(super) const STRIDES: (u32, u32) = (3, 16);
 
 /// `WQ_CREATE`.
-pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     /// `IB_UVERBS_WQT_RQ`; `IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING`.
     const RECEIVE: u64 = 0;
     const STRIPS: u32 = 1 << 0;
@@ -111,7 +111,7 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
 }
 
 /// `MODIFY_WQ`, extended.
-pub(in super::super) fn modify(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn modify(file: &CommandFile, request: &Request) -> Result<()> {
     /// `enum ib_wq_attr_mask`
     const STATE: u32 = 1;
     const CURRENT: u32 = 2;
@@ -154,7 +154,7 @@ impl Object for Wq {
 }
 
 /// `CREATE_RWQ_IND_TBL`, extended.
-pub(in super::super) fn create_table(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn create_table(file: &CommandFile, request: &Request) -> Result<()> {
     /// `IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE`
     const MOST: u32 = 13;
     let asked: ExCreateTable = user::whole(&request.core)?;

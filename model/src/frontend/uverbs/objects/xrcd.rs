@@ -16,7 +16,7 @@ use super::file::{CommandFile, Object, Turn};
 use crate::private::system;
 
 /// An XRC domain.
-pub(in super::super) struct Xrcd {
+pub(crate) struct Xrcd {
     /// The card's number.
     pub number: u32,
     /// The file behind it.
@@ -48,7 +48,7 @@ fn deallocate(function: &Function, number: u32) -> Result<()> {
 }
 
 /// `OPEN_XRCD`.
-pub(in super::super) fn open(file: &CommandFile, request: &Request) -> Result<()> {
+pub(crate) fn open(file: &CommandFile, request: &Request) -> Result<()> {
     const CREATE: u32 = libc::O_CREAT as u32;
     const EXCLUSIVE: u32 = libc::O_EXCL as u32;
     let asked: OpenXrcd = user::whole(&request.core)?;

@@ -12,7 +12,7 @@ use crate::engine::{Shield, Stores};
 use crate::trace::Call;
 
 /// A register page of a device that a program has mapped.
-pub(in super::super) struct Page {
+pub(crate) struct Page {
     /// The device.
     pub(super) card: u8,
     /// Number of the page.

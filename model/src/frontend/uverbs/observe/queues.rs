@@ -44,7 +44,7 @@ struct Leaving {
 
 /// The objects of a descriptor of a device.
 #[derive(Default)]
-pub(in super::super) struct Context {
+pub(crate) struct Context {
     /// The objects, by handle.
     pub objects: HashMap<u32, Object>,
     /// Numbers of register pages, by their offset for `mmap`.
@@ -63,7 +63,7 @@ impl Context {
 
 /// An object of a program.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) enum Object {
+pub(crate) enum Object {
     Pd(u32),
     /// A memory region, by its key.
     Mr(u32),

@@ -19,7 +19,7 @@ use super::lock;
 use crate::private::{self, system};
 
 /// Number of descriptors that can be distinguished; a command file beyond is refused.
-pub(in super::super) const LIMIT: usize = 1 << 16;
+pub(crate) const LIMIT: usize = 1 << 16;
 
 /// For each descriptor, the number of its entry plus one; 0 for foreign descriptors.
 static OWNED: [AtomicU32; LIMIT] = [const { AtomicU32::new(0) }; LIMIT];
@@ -100,7 +100,7 @@ impl Inherited {
 }
 
 /// Returns what a descriptor was before a fork, or still is.
-pub(in super::super) fn inherited(fd: c_int) -> Inherited {
+pub(crate) fn inherited(fd: c_int) -> Inherited {
     match entry(&INHERITED, fd).map_or(0, |entry| entry.load(Ordering::Acquire)) {
         0 => Inherited::Nothing,
         Inherited::CHANNEL => Inherited::Channel,
@@ -110,15 +110,18 @@ pub(in super::super) fn inherited(fd: c_int) -> Inherited {
 
 /// The open files, one entry for each, however many descriptors it has.
 #[derive(Default)]
-pub(in super::super) struct Descriptors(Mutex<Vec<Option<(Arc<dyn OpenFile>, usize)>>>);
+pub(crate) struct Descriptors(Mutex<Vec<Option<Open>>>);
+
+/// An open file, and how many descriptors it has.
+type Open = (Arc<dyn OpenFile>, usize);
 
 /// Returns whether a descriptor was entered and not left. One load.
-pub(in super::super) fn is_entered(fd: c_int) -> bool {
+pub(crate) fn is_entered(fd: c_int) -> bool {
     entry(&OWNED, fd).is_some_and(|entry| entry.load(Ordering::Acquire) != 0)
 }
 
 /// Returns whether the file behind a descriptor is the one that was entered for it.
-pub(in super::super) fn is_same_file(fd: c_int) -> bool {
+pub(crate) fn is_same_file(fd: c_int) -> bool {
     identity(fd).is_some_and(|now| {
         entry(&FILES, fd).is_some_and(|entered| entered.load(Ordering::Acquire) == now)
     })
@@ -126,13 +129,13 @@ pub(in super::super) fn is_same_file(fd: c_int) -> bool {
 
 /// Returns whether a descriptor is an event channel of connections that came over a fork. It stays
 /// the parent's, so commands to it fail in the child.
-pub(in super::super) fn is_inherited_channel(fd: c_int) -> bool {
+pub(crate) fn is_inherited_channel(fd: c_int) -> bool {
     inherited(fd) == Inherited::Channel && !is_entered(fd) && is_same_file(fd)
 }
 
 /// A hash that distinguishes the file behind a descriptor from other files; `None` if it is not
 /// open.
-pub(in super::super) fn identity(fd: c_int) -> Option<u64> {
+pub(crate) fn identity(fd: c_int) -> Option<u64> {
     // SAFETY: integers, for which zeros are values.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the call writes one `stat`.
@@ -147,7 +150,7 @@ pub(in super::super) fn identity(fd: c_int) -> Option<u64> {
 }
 
 /// Forgets every descriptor, in the child of a fork: the files stay the parent's.
-pub(in super::super) fn forget() {
+pub(crate) fn forget() {
     for entry in &OWNED {
         if entry.load(Ordering::Relaxed) != 0 {
             entry.store(0, Ordering::Relaxed);
@@ -234,7 +237,7 @@ impl Descriptors {
 }
 
 /// A descriptor that may have come over a fork is about to be closed.
-pub(in super::super) fn foreign(fd: c_int) {
+pub(crate) fn foreign(fd: c_int) {
     if let Some(entry) = entry(&INHERITED, fd) {
         if entry.load(Ordering::Relaxed) != 0 {
             entry.store(0, Ordering::Release);
@@ -255,7 +258,7 @@ pub(in crate::frontend) unsafe fn shut(fd: c_int) {
 /// Moves a descriptor out of the way of the program's own, which programs expect to be low, and
 /// closes it across exec. It is the model's own from then on, to be closed by [`shut`]. If that
 /// fails, the descriptor stays open.
-pub(in super::super) fn aside(fd: c_int) -> Result<c_int> {
+pub(crate) fn aside(fd: c_int) -> Result<c_int> {
     let moved = duplicate_aside(fd)?;
     private::claim(moved);
     // SAFETY: the caller gives the descriptor away, and uses `moved` in its place.

@@ -5,17 +5,17 @@
 //! `trap` catches stores to protected pages: `instruction` decodes them, `stack` finds room for the work.
 //! `user` reads and writes the program's memory at addresses that may be invalid.
 
-pub(in super::super) mod descriptors;
-pub(in super::super) mod errno;
+pub(crate) mod descriptors;
+pub(crate) mod errno;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod instruction;
-pub(in super::super) mod real;
+pub(crate) mod real;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod stack;
 mod thread;
-pub(in super::super) mod trap;
-pub(in super::super) mod user;
-pub(in super::super) mod valgrind;
+pub(crate) mod trap;
+pub(crate) mod user;
+pub(crate) mod valgrind;
 
-pub(in super::super) use thread::lock;
+pub(crate) use thread::lock;
 pub(super) use thread::{in_children, own_process, thread};

@@ -7,12 +7,12 @@ use crate::private::{complain, system};
 
 /// Locks a mutex, even if a thread panicked while it held the lock. The data under locks here is
 /// whole between any two statements, and a model that has panicked must not end the program.
-pub(in crate::frontend) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts a thread that no signal of the program is delivered to.
-pub(in super::super) fn thread(work: impl FnOnce() + Send + 'static) {
+pub(crate) fn thread(work: impl FnOnce() + Send + 'static) {
     // SAFETY: a set is an array of integers, for which zeros are values. The calls read and write the two
     // of this block.
     let before = unsafe {
@@ -33,13 +33,13 @@ pub(in super::super) fn thread(work: impl FnOnce() + Send + 'static) {
 }
 
 /// Returns this process's number.
-pub(in super::super) fn own_process() -> libc::pid_t {
+pub(crate) fn own_process() -> libc::pid_t {
     std::process::id() as libc::pid_t
 }
 
 /// Has `forget` run in every child of a fork from now on: once, if it is always asked for with the same
 /// `asked`. It takes no lock, which a thread of the parent may have held.
-pub(in super::super) fn in_children(asked: &AtomicBool, forget: extern "C" fn()) {
+pub(crate) fn in_children(asked: &AtomicBool, forget: extern "C" fn()) {
     if !asked.swap(true, Ordering::AcqRel) {
         // SAFETY: `forget` has the required type, and takes no lock.
         unsafe { libc::pthread_atfork(None, None, Some(forget)) };

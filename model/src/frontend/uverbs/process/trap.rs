@@ -24,11 +24,10 @@ use crate::private::system;
 use crate::queue::blueflame_end;
 
 /// Whether stores can be decoded on this processor.
-pub(in super::super) const AVAILABLE: bool =
-    cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+pub(crate) const AVAILABLE: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
 /// Bytes of a register page.
-pub(in super::super) const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// Register pages that may be mapped at once.
 const MAPPED: usize = 4096;
@@ -41,7 +40,7 @@ struct Region {
 }
 
 /// A register page, on which faulting instructions of the program are done.
-pub(in super::super) trait Target: Sync {
+pub(crate) trait Target: Sync {
     /// Does stores that have faulted, or leaves the first that was not done to be repeated. Returns
     /// `false` if the page does not know of them: then the fault is the program's. `in_handler` says
     /// whether the program may be in a signal handler.
@@ -62,10 +61,10 @@ pub(in super::super) trait Target: Sync {
 }
 
 /// A page in the table of regions. A fault reads it by one load, so it is a thin pointer to a wide one.
-pub(in super::super) type Entry = &'static &'static dyn Target;
+pub(crate) type Entry = &'static &'static dyn Target;
 
 /// Creates the entry of a page. It is never freed: a thread may be reading it.
-pub(in super::super) fn entry(page: &'static dyn Target) -> Entry {
+pub(crate) fn entry(page: &'static dyn Target) -> Entry {
     Box::leak(Box::new(page))
 }
 
@@ -92,12 +91,12 @@ fn place(signal: c_int) -> Option<&'static AtomicPtr<libc::sigaction>> {
 }
 
 /// Whether faults are handled here.
-pub(in super::super) fn installed() -> bool {
+pub(crate) fn installed() -> bool {
     INSTALLED.load(Ordering::Acquire)
 }
 
 /// Puts the handler in place. Gives whether faults are handled from now on.
-pub(in super::super) fn install() -> bool {
+pub(crate) fn install() -> bool {
     if !AVAILABLE {
         return false;
     }
@@ -140,7 +139,7 @@ pub(in super::super) fn install() -> bool {
 ///
 /// # Safety
 /// `new` is null or points to a valid `sigaction`.
-pub(in super::super) unsafe fn replace(
+pub(crate) unsafe fn replace(
     signal: c_int,
     new: *const libc::sigaction,
 ) -> Option<libc::sigaction> {
@@ -159,7 +158,7 @@ pub(in super::super) unsafe fn replace(
 }
 
 /// Lets faults reach this thread.
-pub(in super::super) fn unblock() {
+pub(crate) fn unblock() {
     // SAFETY: a set is an array of integers, for which zeros are values. The calls write and read the one
     // of this block.
     unsafe {
@@ -172,7 +171,7 @@ pub(in super::super) fn unblock() {
 }
 
 /// Records that a program has mapped a register page read-only. Returns whether an entry was free.
-pub(in super::super) fn mapped(start: usize, page: Entry) -> bool {
+pub(crate) fn mapped(start: usize, page: Entry) -> bool {
     for (index, region) in REGIONS.iter().enumerate() {
         let free = region.page.compare_exchange(
             std::ptr::null_mut(),
@@ -203,14 +202,14 @@ fn within(start: usize, length: usize) -> impl Iterator<Item = (&'static Region,
 }
 
 /// A program is about to unmap memory: the register pages in it are not found any more.
-pub(in super::super) fn leaving(start: usize, length: usize) {
+pub(crate) fn leaving(start: usize, length: usize) {
     for (region, at) in within(start, length) {
         region.start.store(at | LEAVING, Ordering::Release);
     }
 }
 
 /// The memory was not unmapped after all.
-pub(in super::super) fn staying(start: usize, length: usize) {
+pub(crate) fn staying(start: usize, length: usize) {
     for (region, at) in within(start, length) {
         region.start.store(at & !LEAVING, Ordering::Release);
     }
@@ -218,7 +217,7 @@ pub(in super::super) fn staying(start: usize, length: usize) {
 
 /// The memory that was leaving is unmapped: its register pages are forgotten. A page that another
 /// thread has mapped there since stays.
-pub(in super::super) fn unmapped(start: usize, length: usize) {
+pub(crate) fn unmapped(start: usize, length: usize) {
     for (region, at) in within(start, length) {
         if at & LEAVING != 0 {
             region.start.store(0, Ordering::Release);
@@ -232,13 +231,13 @@ pub(in super::super) fn unmapped(start: usize, length: usize) {
 }
 
 /// A program has mapped something else over this memory: its register pages are forgotten.
-pub(in super::super) fn replaced(start: usize, length: usize) {
+pub(crate) fn replaced(start: usize, length: usize) {
     leaving(start, length);
     unmapped(start, length);
 }
 
 /// Forgets every register page, in the child of a fork, which does not inherit them.
-pub(in super::super) fn forget() {
+pub(crate) fn forget() {
     for region in &REGIONS[..USED.load(Ordering::Acquire)] {
         region.start.store(0, Ordering::Release);
         region.page.store(std::ptr::null_mut(), Ordering::Release);

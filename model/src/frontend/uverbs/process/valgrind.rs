@@ -2,7 +2,7 @@
 
 /// Returns whether the program runs under valgrind: by the client request `RUNNING_ON_VALGRIND` of
 /// `valgrind/valgrind.h`. A processor executes its instructions without an effect.
-pub(in super::super) fn is_running() -> bool {
+pub(crate) fn is_running() -> bool {
     /// `VG_USERREQ__RUNNING_ON_VALGRIND`
     const RUNNING_ON_VALGRIND: usize = 0x1001;
     let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];

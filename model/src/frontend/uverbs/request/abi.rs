@@ -13,7 +13,7 @@ macro_rules! structures {
     ($($name:ident $size:literal { $($field:ident: $type:ty,)* })*) => {$(
         #[repr(C)]
         #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-        pub(in super::super) struct $name {
+        pub(crate) struct $name {
             $(pub $field: $type,)*
         }
         const _: () = assert!(size_of::<$name>() == $size);

@@ -8,22 +8,22 @@ use super::super::process::user;
 use super::abi::{Attribute, Header};
 
 /// `RDMA_VERBS_IOCTL`.
-pub(in super::super) const RDMA_VERBS_IOCTL: libc::c_ulong = 0xc018_1b01;
+pub(crate) const RDMA_VERBS_IOCTL: libc::c_ulong = 0xc018_1b01;
 
 /// A request is no larger than a page.
 const LARGEST: usize = 4096;
 /// `UVERBS_ATTR_F_MANDATORY`.
 const MANDATORY: u16 = 1;
 /// `UVERBS_ATTR_F_VALID_OUTPUT`.
-pub(in super::super) const VALID_OUTPUT: u16 = 2;
+pub(crate) const VALID_OUTPUT: u16 = 2;
 /// `UVERBS_ATTR_UHW_IN`.
-pub(in super::super) const DRIVER_IN: u16 = 0x1000;
+pub(crate) const DRIVER_IN: u16 = 0x1000;
 /// `UVERBS_ATTR_UHW_OUT`.
-pub(in super::super) const DRIVER_OUT: u16 = 0x1001;
+pub(crate) const DRIVER_OUT: u16 = 0x1001;
 
 /// The kind of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Kind {
+pub(crate) enum Kind {
     /// Input of so many bytes, at least and at most; inline if it is no longer than 8.
     In(u16, u16),
     /// Room for at least so many bytes of output.
@@ -36,24 +36,24 @@ pub(in super::super) enum Kind {
 
 /// An attribute of a method.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Declared {
+pub(crate) struct Declared {
     pub id: u16,
     pub kind: Kind,
     pub mandatory: bool,
 }
 
 /// Declares a mandatory attribute.
-pub(in super::super) const fn must(id: u16, kind: Kind) -> Declared {
+pub(crate) const fn must(id: u16, kind: Kind) -> Declared {
     Declared { id, kind, mandatory: true }
 }
 
 /// Declares an optional attribute.
-pub(in super::super) const fn may(id: u16, kind: Kind) -> Declared {
+pub(crate) const fn may(id: u16, kind: Kind) -> Declared {
     Declared { id, kind, mandatory: false }
 }
 
 /// The attributes of a request.
-pub(in super::super) struct Attributes {
+pub(crate) struct Attributes {
     given: Vec<Attribute>,
     /// Address of the first attribute in the request.
     address: u64,

@@ -11,7 +11,7 @@ const CORE_OUT: u16 = 1;
 const COMMAND: u16 = 2;
 
 /// A legacy request.
-pub(in super::super) struct Request {
+pub(crate) struct Request {
     /// The structure; other than for extended commands it begins with the address of a response.
     pub core: Vec<u8>,
     /// The driver's structure.

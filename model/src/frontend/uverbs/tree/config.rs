@@ -9,7 +9,7 @@ use crate::trace::Detail;
 
 /// When the model offers devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum When {
+pub(crate) enum When {
     /// If the kernel offers no mlx5 device.
     Auto,
     /// Always, whatever the kernel offers.
@@ -32,7 +32,7 @@ pub enum Mode {
 
 /// The state of the device node that a program opens, `/dev/infiniband/uverbs0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Node {
+pub(crate) enum Node {
     /// Every user may open it.
     Open,
     /// It is missing, as in a container that shows the device but was not given its node.
@@ -43,7 +43,7 @@ pub(in super::super) enum Node {
 
 /// The kinds of register pages that the kernel gives programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Pages {
+pub(crate) enum Pages {
     /// All kinds.
     All,
     /// No write-combining ones, so there is no BlueFlame.
@@ -52,7 +52,7 @@ pub(in super::super) enum Pages {
 
 /// What carries packets to the ports of other machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum Network {
+pub(crate) enum Network {
     /// Nothing: the ports are those of the fabric of this machine.
     Machine,
     /// UDP: the port of each device is on an interface, given by its name or an address.
@@ -85,7 +85,7 @@ impl Network {
 
 /// What a device's clock says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Time {
+pub(crate) enum Time {
     /// The machine's time.
     Real,
     /// What the work would cost in a model of a device.
@@ -94,7 +94,7 @@ pub(in super::super) enum Time {
 
 /// Whether a process needs the capabilities that Linux asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Privilege {
+pub(crate) enum Privilege {
     /// It needs none.
     Granted,
     /// Without CAP_NET_RAW it gets no raw packet queue pair and no flow, as on Linux.
@@ -102,16 +102,16 @@ pub(in super::super) enum Privilege {
 }
 
 /// The output of the recording of what a program does with the kernel's devices.
-pub(in super::super) struct Output(pub String);
+pub(crate) struct Output(pub String);
 
 /// Returns where the recording of the kernel's devices goes; `None` if they are not observed.
-pub(in super::super) fn observed() -> Option<Output> {
+pub(crate) fn observed() -> Option<Output> {
     std::env::var("MLX5_MODEL_OBSERVE").ok().filter(|name| !name.is_empty()).map(Output)
 }
 
 /// The whole configuration from the environment.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Config {
+pub(crate) struct Config {
     pub when: When,
     pub link: Link,
     pub network: Network,
@@ -178,7 +178,7 @@ const OTHERS: &[&str] = &["MLX5_MODEL_LIBRARY", "MLX5_MODEL_BUILD"];
 const TESTS: &str = "MLX5_MODEL_TEST_";
 
 /// Returns whether stores of this process can be trapped.
-pub(in super::super) fn can_trap() -> bool {
+pub(crate) fn can_trap() -> bool {
     trap::AVAILABLE && !valgrind::is_running()
 }
 

@@ -13,7 +13,7 @@ pub(super) const ABSENT: &str = "N/A (no PMA)";
 
 /// The source of a counter of `counters`.
 #[derive(Clone, Copy)]
-pub(in super::super) enum Source {
+pub(crate) enum Source {
     /// Packets of these kinds of traffic.
     Packets(&'static [Field]),
     /// Their bytes, in words of four.
@@ -82,7 +82,7 @@ pub(super) const TRANSPORT: &[(&str, Field)] = &[
 
 /// One counter.
 #[derive(Clone, Copy)]
-pub(in super::super) enum Counter {
+pub(crate) enum Counter {
     Port(Source),
     Transport(Field),
 }

@@ -16,7 +16,7 @@ use crate::private::complain;
 
 /// The decision.
 #[derive(Debug)]
-pub(in super::super) enum Discovery {
+pub(crate) enum Discovery {
     /// The program sees only the kernel's devices, if any.
     Off,
     /// The model cannot be offered; this reason has been written to stderr.
@@ -27,7 +27,7 @@ pub(in super::super) enum Discovery {
 
 /// The model's devices and configuration.
 #[derive(Debug)]
-pub(in super::super) struct Offer {
+pub(crate) struct Offer {
     pub config: Config,
     /// The interface of each device, if their ports are on interfaces.
     pub interfaces: Vec<Interface>,
@@ -53,7 +53,7 @@ pub(super) fn yielded() -> bool {
 }
 
 /// Returns whether this copy of the library observes. Its model is off then.
-pub(in super::super) fn observes() -> bool {
+pub(crate) fn observes() -> bool {
     const NO: u8 = 1;
     const YES: u8 = 2;
     static DECIDED: AtomicU8 = AtomicU8::new(0);
@@ -87,7 +87,7 @@ fn is_first() -> bool {
 }
 
 /// Returns the decision, making it at the first call.
-pub(in super::super) fn discovery() -> &'static Discovery {
+pub(crate) fn discovery() -> &'static Discovery {
     // Not a OnceLock: a thread may be deciding while another one forks, and the child must not wait
     // for it. Two threads that decide at once reach the same decision.
     static DECIDED: AtomicPtr<Discovery> = AtomicPtr::new(std::ptr::null_mut());
@@ -178,7 +178,7 @@ fn silence_next() {
 }
 
 /// The place to look a path up.
-pub(in super::super) enum Redirect {
+pub(crate) enum Redirect {
     /// At the path itself.
     No,
     /// At this path in the tree.
@@ -191,7 +191,7 @@ pub(in super::super) enum Redirect {
 ///
 /// # Safety
 /// `path` is null or a C string.
-pub(in super::super) unsafe fn redirect(path: *const libc::c_char) -> Redirect {
+pub(crate) unsafe fn redirect(path: *const libc::c_char) -> Redirect {
     if path.is_null() {
         return Redirect::No;
     }

@@ -8,7 +8,7 @@ use crate::transport::p_key;
 
 /// The names of a device and the addresses of its port.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Device {
+pub(crate) struct Device {
     /// `mlx5_<index>`.
     pub name: String,
     /// PCI address; the domain is one that no machine uses.
@@ -87,14 +87,14 @@ impl Device {
 }
 
 /// Width and speed, as sysfs shows them.
-pub(in super::super) const RATE: &str = "200 Gb/sec (4X HDR)";
+pub(crate) const RATE: &str = "200 Gb/sec (4X HDR)";
 /// LID of the subnet manager, which is not a port of the model.
-pub(in super::super) const SM_LID: u16 = 0xbfff;
+pub(crate) const SM_LID: u16 = 0xbfff;
 
 /// Capability flags of a port (`ib_uverbs_query_port_cap_flags`): on InfiniBand traps, path
 /// migration, SL mapping, extended speeds, communication management and client reregistration; on
 /// Ethernet communication management and GIDs made of IP addresses.
-pub(in super::super) const fn capabilities(link: Link) -> u32 {
+pub(crate) const fn capabilities(link: Link) -> u32 {
     match link {
         Link::InfiniBand => {
             1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 11 | 1 << 14 | 1 << 16 | 1 << 25

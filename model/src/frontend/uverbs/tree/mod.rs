@@ -7,7 +7,7 @@
 pub(super) mod config;
 pub(super) mod counters;
 pub(super) mod discovery;
-pub(super) mod folder;
+mod folder;
 pub(super) mod identity;
 pub(super) mod privilege;
 pub(super) mod sysfs;

@@ -8,11 +8,11 @@ use super::discovery::{Discovery, discovery};
 use crate::private::{complain, system};
 
 /// `linux/capability.h`
-pub(in super::super) const CAP_IPC_LOCK: u32 = 14;
+pub(crate) const CAP_IPC_LOCK: u32 = 14;
 const CAP_NET_RAW: u32 = 13;
 
 /// Returns whether this thread has a capability in its effective set.
-pub(in super::super) fn has(capability: u32) -> bool {
+pub(crate) fn has(capability: u32) -> bool {
     const VERSION_3: u32 = 0x2008_0522;
     let header = [VERSION_3, 0];
     let mut sets = [0u32; 6];
@@ -24,7 +24,7 @@ pub(in super::super) fn has(capability: u32) -> bool {
 /// Checks that the process may create a raw packet queue pair or a flow. Linux refuses both without
 /// CAP_NET_RAW. The model grants them unless `MLX5_MODEL_PRIVILEGE` says otherwise, and reports the
 /// difference once.
-pub(in super::super) fn check_raw() -> Result<()> {
+pub(crate) fn check_raw() -> Result<()> {
     static REPORTED: Once = Once::new();
     if has(CAP_NET_RAW) {
         return Ok(());

@@ -25,9 +25,9 @@ const NODES: &str = "/./dev/infiniband";
 
 /// Character device that stands for the command file: it exists everywhere, opens for everyone,
 /// and a command written to it fails loudly.
-pub(in super::super) const NODE: &str = "/dev/full";
+pub(crate) const NODE: &str = "/dev/full";
 /// The file of connections.
-pub(in super::super) const CONNECTIONS: &[u8] = b"/dev/infiniband/rdma_cm";
+pub(crate) const CONNECTIONS: &[u8] = b"/dev/infiniband/rdma_cm";
 /// Number of the character device, as sysfs has to name it.
 const NODE_NUMBER: &str = "1:7";
 
@@ -42,7 +42,7 @@ const REDIRECTED: [&str; 5] = [
 
 /// The tree of a machine with these devices.
 #[derive(Debug)]
-pub(in super::super) struct Tree {
+pub(crate) struct Tree {
     root: PathBuf,
     /// Number of the `uverbs` node of the first device.
     first: usize,
@@ -50,7 +50,7 @@ pub(in super::super) struct Tree {
 }
 
 /// Whether a descriptor is one of what stands for command files.
-pub(in super::super) fn is_node(fd: libc::c_int) -> bool {
+pub(crate) fn is_node(fd: libc::c_int) -> bool {
     // SAFETY: integers, for which zeros are values.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the call writes one `stat`.
@@ -84,7 +84,7 @@ pub(super) fn hardware() -> bool {
 }
 
 /// Whether a path may lead into the tree. Only looks at its first bytes.
-pub(in super::super) fn concerns(path: &[u8]) -> bool {
+pub(crate) fn concerns(path: &[u8]) -> bool {
     REDIRECTED.iter().any(|prefix| path.starts_with(prefix.as_bytes()))
 }
 

@@ -21,7 +21,7 @@ use crate::fabric::local::socket::{self, Fd};
 use crate::private::files;
 
 /// A device that another process has open.
-pub(in super::super) struct Guest {
+pub(crate) struct Guest {
     host: Mutex<Fd>,
 }
 
@@ -48,7 +48,7 @@ fn host(name: &str, process: u32) -> io::Result<Fd> {
 }
 
 /// A descriptor was copied from a process by `pidfd_getfd`: one of a device becomes the model's.
-pub(in super::super) fn copied(pidfd: c_int, original: c_int, copy: c_int) {
+pub(crate) fn copied(pidfd: c_int, original: c_int, copy: c_int) {
     if !sysfs::is_node(copy) || !matches!(discovery(), Discovery::On(_)) {
         return;
     }

@@ -31,7 +31,7 @@ const COMMAND: u16 = 2;
 const ASKING: [u64; 4] = [1, 0x8000_0001, 25, 34];
 
 /// Lets other processes ask about the devices of this one, from now on. Where it cannot, they do not.
-pub(in super::super) fn open(running: &'static Running) {
+pub(crate) fn open(running: &'static Running) {
     let own = own_process();
     if LISTENS.swap(own, Ordering::AcqRel) == own {
         return;

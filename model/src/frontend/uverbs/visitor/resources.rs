@@ -46,7 +46,7 @@ const NESTED: u16 = 1 << 15;
 const ENTRIES: usize = 64;
 
 /// A socket of this family.
-pub(in super::super) struct Resources {
+pub(crate) struct Resources {
     /// The other end of the program's socket, by which replies are sent.
     other: Private,
 }

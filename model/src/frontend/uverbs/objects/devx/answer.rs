@@ -24,7 +24,7 @@ use crate::private::system;
 const LIMIT: usize = 1 << 20;
 
 /// A file of answers.
-pub(in crate::frontend::uverbs) struct AnswerFile {
+pub(crate) struct AnswerFile {
     state: Mutex<Answers>,
     /// Which command file it was opened by.
     by: usize,
@@ -43,10 +43,7 @@ struct Answers {
 }
 
 /// `DEVX_ASYNC_CMD_FD_ALLOC`.
-pub(in crate::frontend::uverbs) fn create(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
+pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let mut state = file.state();
     state.context()?;
     // SAFETY: `eventfd` passes no memory.
@@ -75,10 +72,7 @@ pub(in crate::frontend::uverbs) fn create(
 
 /// `DEVX_OBJ_ASYNC_QUERY`: the object must be the one that the command names. What the card answers
 /// goes to the file, a refusal as well.
-pub(in crate::frontend::uverbs) fn query(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
+pub(crate) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let mut command = attributes.input(0x1001)?;
     let room = attributes.number(0x1004)?;
     let room = usize::from(u16::try_from(room).map_err(|_| Errno::EINVAL)?);

@@ -31,7 +31,7 @@ const MOST_TYPES: usize = 16;
 const COOKIE: usize = 8;
 
 /// An event file.
-pub(in crate::frontend::uverbs) struct EventFile {
+pub(crate) struct EventFile {
     queue: Arc<EventQueue>,
     /// Whether it gives cookies only, and only one of each subscription at a time.
     omits: bool,
@@ -41,10 +41,7 @@ pub(in crate::frontend::uverbs) struct EventFile {
 }
 
 /// `DEVX_ASYNC_EVENT_FD_ALLOC`.
-pub(in crate::frontend::uverbs) fn create(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
+pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let flags = attributes.number(0x1001)?;
     if flags & !OMIT_DATA != 0 {
         return Err(Errno::EINVAL);
@@ -101,10 +98,7 @@ impl OpenFile for EventFile {
 }
 
 /// `DEVX_SUBSCRIBE_EVENT`.
-pub(in crate::frontend::uverbs) fn subscribe(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
+pub(crate) fn subscribe(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let state = file.state();
     if state.context()?.uid == 0 {
         return Err(Errno::EINVAL);

@@ -24,7 +24,7 @@ use super::QP_CHANGES;
 
 /// The source of a new object's number.
 #[derive(Clone, Copy)]
-pub(in crate::frontend::uverbs) enum Number {
+pub(crate) enum Number {
     /// The device chooses it, and returns it in this field of the reply.
     Reply(Field),
     /// The program chooses it, in this field of the creating command.
@@ -57,7 +57,7 @@ impl Kind {
 }
 
 /// How objects of a kind are made, asked about and destroyed.
-pub(in crate::frontend::uverbs) struct Kind {
+pub(crate) struct Kind {
     /// The command that makes one.
     pub create: u16,
     /// The source of its number.
@@ -79,7 +79,7 @@ pub(in crate::frontend::uverbs) struct Kind {
 }
 
 /// All of them.
-pub(in crate::frontend::uverbs) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     Kind {
         create: opcode::CREATE_MKEY,
         number: Number::Reply(create_mkey_out::MKEY_INDEX),

@@ -9,12 +9,12 @@
 //! - `umem` is memory that such commands name by number.
 //! - `event` reports events, and `answer` returns the answers of asynchronous commands.
 
-pub(in super::super) mod answer;
-pub(in super::super) mod event;
+pub(crate) mod answer;
+pub(crate) mod event;
 mod kinds;
-pub(in super::super) mod object;
+pub(crate) mod object;
 mod target;
-pub(in super::super) mod umem;
+pub(crate) mod umem;
 
 use mlx5_sys::ifc::{cmd_in, opcode};
 
@@ -22,7 +22,7 @@ use super::super::driver::command::submit;
 use super::super::process::errno::{Errno, Result};
 use super::super::request::ioctl::Attributes;
 use super::file::{CommandFile, State};
-pub(in super::super) use kinds::KINDS;
+pub(crate) use kinds::KINDS;
 use target::Does;
 
 /// Shortest reply: status and syndrome.
@@ -80,12 +80,12 @@ fn allowed(state: &State, command: &[u8]) -> Result<u16> {
 }
 
 /// `DEVX_OBJ_MODIFY`: of an object that the program made, or that verbs made.
-pub(in super::super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     on_object(file, attributes, Does::Changes)
 }
 
 /// `DEVX_OBJ_QUERY`: of an object that the program made, or that verbs made.
-pub(in super::super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     on_object(file, attributes, Does::Asks)
 }
 
@@ -117,7 +117,7 @@ fn execute(
 }
 
 /// `DEVX_OTHER`: a command that makes nothing.
-pub(in super::super) fn other(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn other(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let command = attributes.input(0x1000)?;
     let uid = allowed(&file.state(), &command)?;
     let code = cmd_in::OPCODE.get(&command) as u16;
@@ -128,7 +128,7 @@ pub(in super::super) fn other(file: &CommandFile, attributes: &mut Attributes) -
 }
 
 /// `DEVX_QUERY_EQN`: number of the event queue behind a completion vector.
-pub(in super::super) fn query_eqn(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(crate) fn query_eqn(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let vector = attributes.number(0x1000)? as u32;
     let eqn = file.function().eqn(vector)?;
     attributes.put(0x1001, &eqn.to_ne_bytes())

@@ -22,7 +22,7 @@ const KLMS: u64 = 2;
 const KSM: u64 = 3;
 
 /// An object by number, of a kind that programs may make.
-pub(in crate::frontend::uverbs) struct Devx {
+pub(crate) struct Devx {
     kind: &'static Kind,
     number: u64,
     /// The command that destroys it.
@@ -48,10 +48,7 @@ fn run(file: &CommandFile, uid: u16, mut command: Vec<u8>, room: usize) -> (Resu
 }
 
 /// `DEVX_OBJ_CREATE`.
-pub(in crate::frontend::uverbs) fn create(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
+pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let mut command = attributes.input(0x1001)?;
     if command.len() < cmd_in::SIZE {
         return Err(Errno::EINVAL);

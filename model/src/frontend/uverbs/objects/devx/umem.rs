@@ -15,7 +15,7 @@ const REMOTE_WRITE: u64 = 1 << 1;
 const REMOTE_READ: u64 = 1 << 2;
 
 /// Pinned memory that the card knows by number.
-pub(in crate::frontend::uverbs) struct DevxUmem {
+pub(crate) struct DevxUmem {
     number: u32,
     _memory: Memory,
 }
@@ -39,10 +39,7 @@ fn page_shift(start: u64, length: u64, allowed: u64) -> Option<u32> {
 }
 
 /// `DEVX_UMEM_REG`.
-pub(in crate::frontend::uverbs) fn register(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-) -> Result<()> {
+pub(crate) fn register(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let address = attributes.number(0x1001)?;
     let length = attributes.number(0x1002)?;
     let access = attributes.number(0x1003)?;
