@@ -9,7 +9,6 @@ use mlx5::ib::PortState;
 use mlx5::verbs::{
     AsyncEvent, AsyncEventKind, AsyncEvents, EventSource, QueuePair, SharedReceiveQueue,
 };
-use mlx5::wqe::Sge;
 use mlx5_sys::verbs::ibv_wr_opcode;
 use rig::verbs::{Request, post_send};
 use rig::{PATIENCE, Rig};
@@ -51,7 +50,7 @@ fn ports_queues_and_connections_report_to_one_stream() {
     let request = |id| Request {
         id,
         opcode: ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-        list: vec![Sge::new(memory.address(), 8, memory.lkey())],
+        list: vec![memory.sge(0, 8).unwrap()],
         inline: false,
         signaled: true,
         solicited: false,

@@ -11,7 +11,7 @@ use mlx5::ring::{
     SendConfig, SendQueue, UarMapping,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{Inline, InlineBytes, Nop, RdmaWrite, Remote, Sge};
+use mlx5::wqe::{Inline, InlineBytes, Nop, RdmaWrite, Remote};
 use mlx5_model::Mode;
 use rig::random::Random;
 use rig::stores::{self, Store};
@@ -52,11 +52,7 @@ impl Line {
     }
 
     fn remote(&self) -> Remote {
-        Remote::new(self.memory.remote_address() + TARGET as u64, self.memory.rkey())
-    }
-
-    fn sge(&self, offset: usize, length: usize) -> Sge {
-        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
+        self.memory.remote(TARGET).unwrap()
     }
 
     /// Polls for the completion of everything posted, and compares what was written.
@@ -66,8 +62,7 @@ impl Line {
             other => panic!("{other:?}, {what}"),
         }
         assert!(self.queue.is_idle());
-        let mut bytes = vec![0; expected.len()];
-        self.memory.read(TARGET, &mut bytes);
+        let bytes = self.memory.to_vec(TARGET, expected.len());
         assert_eq!(bytes, expected, "{what}");
     }
 
@@ -167,7 +162,7 @@ fn single_blocks(rig: &Rig, config: SendConfig, width: usize) {
     stores::by_register();
     mlx5_model::stores::faults();
     for turn in 0..60u64 {
-        let (remote, sge) = (line.remote(), line.sge(0, 64));
+        let (remote, sge) = (line.remote(), line.memory.sge(0, 64).unwrap());
         line.next += 1;
         let (id, bytes) = (line.next, turn.to_ne_bytes());
         let copied = line.queue.copy().is_some();

@@ -6,7 +6,7 @@ mod rig;
 use mlx5::cqe::Completion;
 use mlx5::ring::{CqReader, Publish, QueueError, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, CqeSize, QueuePair};
-use mlx5::wqe::{Inline, RdmaWrite, Remote};
+use mlx5::wqe::{Inline, RdmaWrite};
 use mlx5_model::Mode;
 use rig::verbs::CqMemory;
 use rig::{Rig, wait};
@@ -20,7 +20,7 @@ fn write_on(rig: &Rig, cq: &CompletionQueue, publish: Publish) -> Vec<u32> {
     let shape = |cq| QueuePair::builder(&rig.pd, cq).max_send_wr(64).max_inline_data(8);
     let (qp, _peer) = rig.connect(rig.init(shape(cq)), rig.init(shape(&peer_cq)));
     let target = rig.memory(4096);
-    let remote = Remote::new(target.remote_address(), target.rkey());
+    let remote = target.remote(0).unwrap();
     let mut completions = CqReader::new(cq).unwrap();
     completions.publish(publish).unwrap();
     let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();

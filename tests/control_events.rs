@@ -14,7 +14,7 @@ use mlx5::verbs::{
     CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, Rts,
     ThreadDomain,
 };
-use mlx5::wqe::{Inline, SendMessage, Sge};
+use mlx5::wqe::{Inline, SendMessage};
 use mlx5_model as _;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -60,7 +60,7 @@ impl Loop {
 
     /// Sends itself a message, of which only the receive completes.
     fn message(&mut self, solicited: bool) {
-        let into = Sge::new(self.region.address(), 64, self.region.lkey());
+        let into = self.region.sge(0, 64).unwrap();
         let send = SendMessage::new(Inline(b"wake up"));
         // SAFETY: the region outlives the queues, and is not read.
         unsafe {

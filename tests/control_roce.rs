@@ -13,7 +13,7 @@ use mlx5::verbs::{
     AddressVector, CompletionQueue, Context, GidEntry, LinkLayer, ProtectionDomain, QueuePair,
     RtrAttributes,
 };
-use mlx5::wqe::{SendMessage, Sge};
+use mlx5::wqe::SendMessage;
 use mlx5_model as _;
 use mlx5_sys::verbs::{ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state};
 
@@ -165,9 +165,9 @@ fn a_message_travels_by_every_gid() {
         region.write(0, text.as_bytes());
         // SAFETY: the region outlives the queues, and its halves are used as the requests say.
         unsafe {
-            let into = Sge::new(region.address() + 4096, 4096, region.lkey());
+            let into = region.sge(4096, 4096).unwrap();
             receives.post(1, into).unwrap();
-            let from = Sge::new(region.address(), length, region.lkey());
+            let from = region.sge(0, length as usize).unwrap();
             sends.post(2, SendMessage::new(from).signaled()).unwrap();
         }
         let mut received = None;
@@ -183,8 +183,7 @@ fn a_message_travels_by_every_gid() {
             }
         }
         assert_eq!(received, Some(length));
-        let mut bytes = vec![0; text.len()];
-        region.read(4096, &mut bytes);
+        let bytes = region.to_vec(4096, text.len());
         assert_eq!(bytes, text.as_bytes());
         drop((sends, receives));
     }

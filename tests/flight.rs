@@ -49,11 +49,11 @@ impl Line {
     }
 
     fn remote(&self) -> Remote {
-        Remote::new(self.memory.remote_address() + 4096, self.memory.rkey())
+        self.memory.remote(4096).unwrap()
     }
 
-    fn sge(&self, length: u32) -> Sge {
-        Sge::new(self.memory.address(), length, self.memory.lkey())
+    fn sge(&self, length: usize) -> Sge {
+        self.memory.sge(0, length).unwrap()
     }
 
     /// A request that succeeds.
@@ -275,7 +275,7 @@ fn a_flush_alone_freezes_too_and_a_restart_begins_anew() {
     let raw =
         unsafe { SendQueue::<Rc>::from_raw(qp.as_raw(), &mut completions, SendConfig::default()) };
     let mut send = raw.unwrap();
-    let remote = Remote::new(memory.remote_address(), memory.rkey());
+    let remote = memory.remote(0).unwrap();
     for life in 0..2_u64 {
         // Neither is executed before the card hears of the other state.
         for value in 0..2 {
@@ -359,7 +359,7 @@ fn shared_receives_are_named_by_their_place() {
     let mut peer_completions = CqReader::new(&peer_cq).unwrap();
     let mut send = SendQueue::new(&peer, &mut peer_completions, SendConfig::default()).unwrap();
     let memory = rig.memory(64);
-    let sge = Sge::new(memory.address(), 64, memory.lkey());
+    let sge = memory.sge(0, 64).unwrap();
     let wrong = Sge { lkey: sge.lkey ^ 0x5500, ..sge };
     // SAFETY: the memory lives to the end.
     unsafe {

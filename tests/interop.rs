@@ -11,7 +11,7 @@ use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{
-    FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
+    FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge,
 };
 use mlx5_sys::verbs::{ibv_wc, ibv_wc_status, ibv_wr_opcode as wr};
 use rig::process::{self, Peer};
@@ -53,7 +53,7 @@ struct End {
 
 impl End {
     fn sge(&self, offset: usize, length: usize) -> Sge {
-        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
+        self.memory.sge(offset, length).unwrap()
     }
 
     fn remote(&self, offset: usize) -> Remote {
@@ -61,14 +61,8 @@ impl End {
         Remote::new(self.theirs.address + offset as u64, self.theirs.rkey)
     }
 
-    fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.memory.read(offset, &mut bytes);
-        bytes
-    }
-
     fn counter(&self) -> u64 {
-        u64::from_ne_bytes(self.bytes(COUNTER, 8).try_into().unwrap())
+        u64::from_ne_bytes(self.memory.to_vec(COUNTER, 8).try_into().unwrap())
     }
 }
 
@@ -82,7 +76,7 @@ fn connect<R>(
     let builder = QueuePair::builder(&rig.pd, &cq).max_send_sge(2).max_inline_data(64);
     let qp = rig.init(builder);
     let memory = rig.memory(MEMORY);
-    let first = Sge::new(memory.address() + RECEIVED as u64, LONGEST as u32, memory.lkey());
+    let first = memory.sge(RECEIVED, LONGEST).unwrap();
     let received = receive(&qp, &cq, first);
     let mut mine: ConnectionData = rig.local.connection_data(&qp);
     mine.region = Some((&memory).into());
@@ -156,7 +150,7 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
                     };
                     assert_eq!((done.id, done.kind), (message, kind));
                     assert_eq!(done.byte_len as usize, expected.len());
-                    assert!(end.bytes(RECEIVED, expected.len()) == expected, "{message}");
+                    assert!(end.memory.to_vec(RECEIVED, expected.len()) == expected, "{message}");
                     // SAFETY: the memory is written when nothing is outstanding on it.
                     let posted = unsafe { receive.post(message + 1, end.sge(RECEIVED, LONGEST)) };
                     posted.unwrap();
@@ -169,7 +163,7 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
 
     // One-sided, both at once: each adds to both counters, then writes and reads back.
     connection.barrier(2).unwrap();
-    let old = Word::new(end.memory.address() + OLD as u64, end.memory.lkey());
+    let old = end.memory.word(OLD).unwrap();
     for id in 0..ADDITIONS {
         // SAFETY: the old value is not read.
         unsafe { send.post(id, FetchAdd::new(old, end.remote(COUNTER), 1).signaled()).unwrap() };
@@ -189,7 +183,7 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
     }
     let done = wait(&mut completions, &mut (&mut send, &mut receive));
     assert!(matches!(done, Completion::Send(done) if done.id == 2), "{done:?}");
-    assert!(end.bytes(FETCHED, LONGEST) == bytes, "what was written is read back");
+    assert!(end.memory.to_vec(FETCHED, LONGEST) == bytes, "what was written is read back");
     connection.barrier(3).unwrap();
     assert_eq!(end.counter(), ADDITIONS);
     connection.barrier(4).unwrap();
@@ -253,7 +247,7 @@ fn peer_by_libmlx5() {
             assert_eq!(imm, message as u32);
         }
         let at = if message % 4 == 3 { WRITTEN } else { RECEIVED };
-        assert!(end.bytes(at, expected.len()) == expected, "{message}");
+        assert!(end.memory.to_vec(at, expected.len()) == expected, "{message}");
         // SAFETY: the memory lives longer than the queue pair, and is read when the receive is
         // complete.
         unsafe {

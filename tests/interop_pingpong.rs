@@ -134,8 +134,7 @@ impl Partner {
     }
 
     fn check(&self, slot: usize, round: u64) {
-        let mut bytes = vec![0; self.size];
-        self.memory.read(slot * self.stride(), &mut bytes);
+        let bytes = self.memory.to_vec(slot * self.stride(), self.size);
         assert!(bytes == message(self.size, round), "round {round}: {bytes:x?}");
     }
 
@@ -170,7 +169,7 @@ impl Partner {
 
 fn slot_sge(memory: &MemoryRegion, size: usize, slot: usize) -> Sge {
     let offset = slot * size.next_multiple_of(64);
-    Sge::new(memory.address() + offset as u64, size as u32, memory.lkey())
+    memory.sge(offset, size).unwrap()
 }
 
 /// Posts the receive for the message of a round.

@@ -124,8 +124,7 @@ fn several_processes_send_to_one_queue() {
         let expected = payload(place.2);
         assert_eq!(done.kind, ReceiveKind::SendImm(place.2));
         assert_eq!(done.id as usize / RECEIVES, place.1, "a receive of the queue it was sent to");
-        let mut bytes = vec![0; done.byte_len as usize];
-        memory.read(done.id as usize * LONGEST, &mut bytes);
+        let bytes = memory.to_vec(done.id as usize * LONGEST, done.byte_len as usize);
         assert_eq!(bytes, expected);
         place.2 += 1;
         let queue = table.shared(keys[place.1]).unwrap();
@@ -153,7 +152,7 @@ fn peer_by_libmlx5() {
         let request = Request {
             id: 0,
             opcode: ibv_wr_opcode::IBV_WR_SEND_WITH_IMM,
-            list: vec![Sge::new(memory.address(), bytes.len() as u32, memory.lkey())],
+            list: vec![memory.sge(0, bytes.len()).unwrap()],
             inline: false,
             signaled: true,
             solicited: false,
@@ -192,7 +191,7 @@ fn peer_of_a_domain() {
     for number in 0..MESSAGES {
         let bytes = payload(number);
         memory.write(0, &bytes);
-        let sge = Sge::new(memory.address(), bytes.len() as u32, memory.lkey());
+        let sge = memory.sge(0, bytes.len()).unwrap();
         // SAFETY: the memory lives to the end, and is written again when the request is complete.
         unsafe { send.post(1, SendImm::new(sge, number).signaled().to(to)) }.unwrap();
         let done = wait(&mut completions, &mut send);

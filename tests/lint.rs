@@ -39,16 +39,16 @@ fn line() -> Line {
 
 impl Line {
     fn remote(&self) -> Remote {
-        Remote::new(self.memory.remote_address() + 1024, self.memory.rkey())
+        self.memory.remote(1024).unwrap()
     }
 
     fn sge(&self) -> Sge {
-        Sge::new(self.memory.address(), 8, self.memory.lkey())
+        self.memory.sge(0, 8).unwrap()
     }
 
     /// A fetch and add that the peer would refuse.
     fn unaligned(&self) -> FetchAdd {
-        let old = Word::new(self.memory.address(), self.memory.lkey());
+        let old = self.memory.word(0).unwrap();
         FetchAdd::new(old, self.remote().offset(4), 1).signaled()
     }
 
@@ -299,7 +299,7 @@ fn channels_give_a_refused_operation_back() {
     let (first, _second) = rig.connect(first, second);
     let mut channel = Endpoint::new(first, receiver, completions, SendConfig::default()).unwrap();
     let peer = rig.memory(4096);
-    let remote = Remote::new(peer.remote_address(), peer.rkey());
+    let remote = peer.remote(0).unwrap();
     let mut slice = MrSlice::new(rig.memory(8));
     for round in 0..200 {
         let add = FetchAdd::new(slice, remote.offset(2), 1);

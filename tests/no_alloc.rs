@@ -23,7 +23,7 @@ use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
-    SendMessage, Sge, Word,
+    SendMessage,
 };
 use rig::Rig;
 
@@ -153,10 +153,10 @@ fn raw(rig: &Rig) {
     let mut receive =
         ReceiveQueue::new(&peer, &mut peer_completions, ReceiveConfig::default()).unwrap();
     let memory = rig.memory(4096);
-    let sge = Sge::new(memory.address(), 64, memory.lkey());
-    let room = Sge::new(memory.address() + 512, 512, memory.lkey());
-    let remote = Remote::new(memory.remote_address() + 1024, memory.rkey());
-    let old = Word::new(memory.address() + 2048, memory.lkey());
+    let sge = memory.sge(0, 64).unwrap();
+    let room = memory.sge(512, 512).unwrap();
+    let remote = memory.remote(1024).unwrap();
+    let old = memory.word(2048).unwrap();
     let bytes = [5; 180];
     // Enough for the ring to wrap, also within WQEs.
     for _ in 0..100 {

@@ -14,7 +14,7 @@ use mlx5::endpoint::{
 };
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{QueuePair, SharedReceiveQueue};
-use mlx5::wqe::{Inline, RdmaRead, RdmaWrite, Remote, SendMessage};
+use mlx5::wqe::{Inline, RdmaRead, RdmaWrite, SendMessage};
 use rig::Rig;
 
 /// Counts what the watched thread asks of the allocator.
@@ -78,7 +78,7 @@ fn lists_batches_and_giving_back_allocate_nothing() {
     let (qp, _peer) = rig.connect(qp, rig.init(QueuePair::builder(&rig.pd, &peer_cq)));
     let mut channel = Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap();
     let target = rig.memory(4096);
-    let remote = Remote::new(target.remote_address(), target.rkey());
+    let remote = target.remote(0).unwrap();
 
     let mut whole = MrSlice::new(rig.memory(256));
     let mut list: Vec<_> = (0..3).map(|_| whole.split_off(whole.len() - 32)).collect();

@@ -11,7 +11,7 @@ use mlx5::ring::{
     SendConfig, SendQueue, UarMapping,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{Field, Inline, InlineBytes, RdmaWrite, RdmaWriteImm, Remote, Sge};
+use mlx5::wqe::{Field, Inline, InlineBytes, RdmaWrite, RdmaWriteImm, Remote};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};
 use rig::verbs::QpMemory;
@@ -57,16 +57,12 @@ impl Line {
     }
 
     fn remote(&self, offset: usize) -> Remote {
-        Remote::new(self.memory.remote_address() + offset as u64, self.memory.rkey())
+        self.memory.remote(offset).unwrap()
     }
 
     /// A signaled WRITE whose payload comes later.
     fn eight(&self, offset: usize) -> Eight {
         RdmaWrite::new(InlineBytes([0xee; 8]), self.remote(offset)).signaled()
-    }
-
-    fn sge(&self, offset: usize, length: u32) -> Sge {
-        Sge::new(self.memory.address() + offset as u64, length, self.memory.lkey())
     }
 }
 
@@ -173,7 +169,7 @@ fn stores_of_a_prepared_write<const N: usize>() {
 fn a_prepared_write_with_immediate_reaches_the_peers_receive() {
     let rig = Rig::new(Mode::Trapped);
     let (mut line, send) = Line::new(&rig);
-    let (remote, into) = (line.remote(0), line.sge(12288, 64));
+    let (remote, into) = (line.remote(0), line.memory.sge(12288, 64).unwrap());
     let mut prepared = Prepared::new(send);
     for round in 0..50_u8 {
         let (id, imm) = (u64::from(round), 1000 + u32::from(round));
@@ -216,7 +212,7 @@ fn what_is_fired_after_a_failure_is_flushed_until_that_is_seen() {
     let Line { completions, memory, qp, .. } = line;
     drop((prepared, completions, qp));
     let (mut line, send) = Line::new(&rig);
-    let remote = Remote::new(memory.remote_address(), memory.rkey());
+    let remote = memory.remote(0).unwrap();
     let mut prepared = Prepared::new(send);
     prepared.prepare(9, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
     prepared.fire([9; 8]).unwrap();

@@ -13,7 +13,7 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
-    SendMessage, Sge, Word,
+    SendMessage, Sge,
 };
 use rig::made::{ALIKE, By, Cq, MADE, Qp, queue_pair};
 use rig::random::Random;
@@ -34,18 +34,11 @@ const MEMORY: usize = 1 << 16;
 
 impl Side {
     fn sge(&self, offset: usize, length: usize) -> Sge {
-        assert!(offset + length <= MEMORY);
-        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
+        self.memory.sge(offset, length).unwrap()
     }
 
     fn remote(&self, offset: usize) -> Remote {
-        Remote::new(self.memory.remote_address() + offset as u64, self.memory.rkey())
-    }
-
-    fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.memory.read(offset, &mut bytes);
-        bytes
+        self.memory.remote(offset).unwrap()
     }
 
     fn wait(&mut self) -> Completion {
@@ -154,7 +147,7 @@ fn every_operation_moves_its_bytes() {
             assert_eq!(received(b.wait()), (1, ReceiveKind::Send, 15));
             assert_eq!(sent(a.wait()), (2, SendOperation::Send, 0));
             assert_eq!(
-                (b.bytes(100, 4), b.bytes(200, 11)),
+                (b.memory.to_vec(100, 4), b.memory.to_vec(200, 11)),
                 (b"sent".into(), b" by entries".into())
             );
 
@@ -163,30 +156,31 @@ fn every_operation_moves_its_bytes() {
             a.send.post(4, request).unwrap();
             assert_eq!(received(b.wait()), (3, ReceiveKind::SendImm(0x1234_5678), 11));
             assert_eq!(sent(a.wait()), (4, SendOperation::SendImm, 0));
-            assert_eq!(b.bytes(300, 11), b"sent inline");
+            assert_eq!(b.memory.to_vec(300, 11), b"sent inline");
 
             a.memory.write(1000, &[0x5a; 5000]);
             a.send.post(5, RdmaWrite::new(a.sge(1000, 5000), b.remote(2000)).signaled()).unwrap();
             assert_eq!(sent(a.wait()), (5, SendOperation::Write, 0));
-            assert_eq!(b.bytes(1999, 5002), [&[0][..], &[0x5a; 5000], &[0]].concat());
+            assert_eq!(b.memory.to_vec(1999, 5002), [&[0][..], &[0x5a; 5000], &[0]].concat());
 
             b.receive.post(6, b.sge(0, 0)).unwrap();
             let request = RdmaWriteImm::new(Inline(&[7; 150]), b.remote(9000), 99).signaled();
             a.send.post(7, request).unwrap();
             assert_eq!(received(b.wait()), (6, ReceiveKind::WriteImm(99), 150));
             assert_eq!(sent(a.wait()), (7, SendOperation::WriteImm, 0));
-            assert_eq!(b.bytes(9000, 150), [7; 150]);
+            assert_eq!(b.memory.to_vec(9000, 150), [7; 150]);
 
             b.memory.write(10_000, &(0..200).collect::<Vec<u8>>());
             let into = [a.sge(20_000, 3), a.sge(21_000, 197)];
             a.send.post(8, RdmaRead::new(into, b.remote(10_000)).signaled()).unwrap();
             assert_eq!(sent(a.wait()), (8, SendOperation::Read, 200));
-            assert_eq!(a.bytes(20_000, 3), [0, 1, 2]);
-            assert_eq!(a.bytes(21_000, 197), (3..200).collect::<Vec<u8>>());
+            assert_eq!(a.memory.to_vec(20_000, 3), [0, 1, 2]);
+            assert_eq!(a.memory.to_vec(21_000, 197), (3..200).collect::<Vec<u8>>());
 
-            let word = |side: &Side, at| u64::from_ne_bytes(side.bytes(at, 8).try_into().unwrap());
+            let word =
+                |side: &Side, at| u64::from_ne_bytes(side.memory.to_vec(at, 8).try_into().unwrap());
             b.memory.write(16, &40u64.to_ne_bytes());
-            let old = Word::new(a.memory.address() + 64, a.memory.lkey());
+            let old = a.memory.word(64).unwrap();
             a.send.post(9, FetchAdd::new(old, b.remote(16), 2).signaled()).unwrap();
             assert_eq!(sent(a.wait()), (9, SendOperation::FetchAdd, 8));
             assert_eq!((word(&a, 64), word(&b, 16)), (40, 42));
@@ -308,8 +302,8 @@ fn batches_wrap_and_retire_through_many_laps() {
             assert_eq!(sent(a.wait()).0, id);
         }
         a.is_quiet();
-        assert!(a.bytes(0, MEMORY) == oracle[0], "this side's memory");
-        assert!(b.bytes(0, MEMORY) == oracle[1], "the other side's memory");
+        assert!(a.memory.to_vec(0, MEMORY) == oracle[0], "this side's memory");
+        assert!(b.memory.to_vec(0, MEMORY) == oracle[1], "the other side's memory");
     }
 }
 
@@ -323,7 +317,7 @@ fn a_queue_pair_fails_and_works_again() {
 fn fails_and_works_again(made: [By; 2]) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let [mut a, mut b] = pair(&rig, made, &SHAPE);
-    let bad = Remote::new(b.memory.remote_address() + MEMORY as u64 - 4, b.memory.rkey());
+    let bad = b.memory.remote(MEMORY - 4).unwrap();
     // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         b.receive.post(100, b.sge(0, 64)).unwrap();
@@ -340,13 +334,13 @@ fn fails_and_works_again(made: [By; 2]) {
     // SAFETY: nothing is posted.
     assert_eq!(unsafe { a.send.post(5, Nop::new()) }, Err(PostError::WrongState));
     // The last flush, and the peer's, are left in the CQs.
-    assert_eq!(b.bytes(0, 8), b"12345678");
+    assert_eq!(b.memory.to_vec(0, 8), b"12345678");
 
     let [(a_memory, mut a_cq, a_qp), (b_memory, mut b_cq, b_qp)] = [a, b].map(Side::into_qp);
     let again = |qp: Qp<Rc, Rts>| qp.reset().unwrap().init(&rig.local.init()).unwrap();
     let (a_qp, b_qp) = (again(a_qp), again(b_qp));
     let mut b_receive = b_qp.receive_queue(&mut b_cq, ReceiveConfig::default()).unwrap();
-    let sge = Sge::new(b_memory.address(), 64, b_memory.lkey());
+    let sge = b_memory.sge(0, 64).unwrap();
     // SAFETY: memory lives to the end, and is accessed only after the request completes.
     unsafe { b_receive.post(7, sge).unwrap() };
     let (a_qp, _b_qp) = connect_made(&rig.local, a_qp, b_qp);
@@ -397,7 +391,7 @@ fn queues_are_taken_over_where_libmlx5_left_them() {
     let request = |id| verbs::Request {
         id,
         opcode: mlx5_sys::verbs::ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-        list: vec![Sge::new(memory.address(), 8, memory.lkey())],
+        list: vec![memory.sge(0, 8).unwrap()],
         inline: false,
         signaled: true,
         solicited: false,
@@ -423,7 +417,7 @@ fn queues_are_taken_over_where_libmlx5_left_them() {
         (completions, queue)
     };
     for id in 0..300 {
-        let remote = Remote::new(memory.remote_address() + 128, memory.rkey());
+        let remote = memory.remote(128).unwrap();
         // SAFETY: the payload is copied into the WQE.
         unsafe { queue.post(id, RdmaWrite::new(Inline(b"direct"), remote).signaled()).unwrap() };
         assert_eq!(sent(wait(&mut completions, &mut queue)).0, id);

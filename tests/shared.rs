@@ -10,7 +10,7 @@ use mlx5::cqe::{Completion, Status};
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, PostError, Producer, Retirer, SendConfig, SendQueue};
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{Inline, InlineBytes, Nop, RdmaWrite, Remote, Sge};
+use mlx5::wqe::{Inline, InlineBytes, Nop, RdmaWrite, Remote};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};
 use rig::random::Random;
@@ -47,14 +47,6 @@ impl Line {
     fn share(&mut self) -> (Producer, Retirer) {
         self.queue().share()
     }
-
-    fn sge(&self, offset: usize, length: u32) -> Sge {
-        Sge::new(self.source.address() + offset as u64, length, self.source.lkey())
-    }
-
-    fn remote(&self, offset: usize) -> Remote {
-        Remote::new(self.target.remote_address() + offset as u64, self.target.rkey())
-    }
 }
 
 /// Requests of one to four blocks from two and four threads, through many laps of a small ring. Each
@@ -77,8 +69,10 @@ fn every_request_of_every_thread_completes_once() {
             let posting: Vec<_> = (0..threads)
                 .map(|thread| {
                     let (producer, failed) = (producer.clone(), &failed);
-                    let (source, target) =
-                        (line.sge(thread * PART, 64), line.remote(thread * PART));
+                    let (source, target) = (
+                        line.source.sge(thread * PART, 64).unwrap(),
+                        line.target.remote(thread * PART).unwrap(),
+                    );
                     let seed = random.next();
                     scope.spawn(move || {
                         let mut choose = seed;
@@ -159,8 +153,7 @@ fn every_request_of_every_thread_completes_once() {
         assert!(retirer.is_idle() && quiet > 0);
         assert_eq!(line.completions.poll(&mut retirer), Ok(None));
         for thread in 0..threads {
-            let mut part = vec![0; PART];
-            line.target.read(thread * PART, &mut part);
+            let part = line.target.to_vec(thread * PART, PART);
             assert_eq!(part[2048..2112], [thread as u8 + 1; 64]);
             // Ids of this thread, in their places, and whole.
             let id = |at: usize| u64::from_ne_bytes(part[at..at + 8].try_into().unwrap());
@@ -182,7 +175,7 @@ fn doorbells_come_one_after_another() {
     let rig = Rig::new(Mode::Trapped);
     let mut line = Line::new(&rig, 1200, 2047);
     let (producer, mut retirer) = line.share();
-    let (qpn, remote) = (u64::from(producer.qpn()), line.remote(0));
+    let (qpn, remote) = (u64::from(producer.qpn()), line.target.remote(0).unwrap());
     let recording = stores::record();
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -266,7 +259,8 @@ fn a_failure_stops_all_and_can_be_recovered_from() {
     let mut line = Line { completions, qp, peer, source, target };
     let (producer, mut retirer) = line.share();
     line.source.write(0, b"again");
-    let write = RdmaWrite::new(line.sge(0, 5), line.remote(64)).signaled();
+    let write =
+        RdmaWrite::new(line.source.sge(0, 5).unwrap(), line.target.remote(64).unwrap()).signaled();
     // SAFETY: the memory outlives the queue pair, and is not touched before the completion.
     unsafe { producer.post(3, write) }.unwrap();
     assert!(

@@ -31,8 +31,8 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         };
         let (qp, _peer) = rig.connect(rig.init(shape(&cq)), rig.init(shape(&peer_cq)));
         let memory = rig.memory(4096);
-        let sge = Sge::new(memory.address(), 8, memory.lkey());
-        let remote = Remote::new(memory.remote_address() + 1024, memory.rkey());
+        let sge = memory.sge(0, 8).unwrap();
+        let remote = memory.remote(1024).unwrap();
         let mut completions = CqReader::new(&cq).unwrap();
         let config = SendConfig { register, ..SendConfig::default() };
         let mut send = SendQueue::new(&qp, &mut completions, config).unwrap();
@@ -157,8 +157,8 @@ fn a_flight_lasts_until_its_completion_is_seen() {
     let shape = |cq| QueuePair::builder(&rig.pd, cq).max_send_wr(16);
     let (qp, _peer) = rig.connect(rig.init(shape(&cq)), rig.init(shape(&peer_cq)));
     let memory = rig.memory(4096);
-    let sge = Sge::new(memory.address(), 8, memory.lkey());
-    let remote = Remote::new(memory.remote_address() + 1024, memory.rkey());
+    let sge = memory.sge(0, 8).unwrap();
+    let remote = memory.remote(1024).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     // Two unsignaled ones and one that is: only the last one's completion is ever seen.
@@ -196,7 +196,7 @@ fn receives_are_counted_when_they_are_posted_and_when_they_complete() {
     };
     let (qp, peer) = rig.connect(rig.init(shape(&cq)), rig.init(shape(&peer_cq)));
     let memory = rig.memory(4096);
-    let sge = Sge::new(memory.address(), 64, memory.lkey());
+    let sge = memory.sge(0, 64).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let mut their_completions = CqReader::new(&peer_cq).unwrap();

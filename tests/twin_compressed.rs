@@ -17,7 +17,7 @@ use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
 use mlx5::ib::CqeCompression;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, CqeSize, QueuePair, ScatterToCqe};
-use mlx5::wqe::{RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
+use mlx5::wqe::{RdmaRead, RdmaWrite, SendMessage};
 use mlx5_sys::cqe::{Cqe64, FORMAT_COMPRESSED, FORMAT_SHIFT, opcode as cqe_opcode};
 use mlx5_sys::verbs::{
     ibv_cq_ex, ibv_end_poll, ibv_next_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc,
@@ -198,7 +198,7 @@ fn case(rig: &Rig, random: &mut Random, number: usize) -> u32 {
     let ((theirs, their_cq), (ours, our_cq)) = (make(false), make(true));
     let (theirs, ours) = rig.connect(theirs, ours);
     let memory = rig.memory(4096);
-    let sge = Sge::new(memory.address(), 64, memory.lkey());
+    let sge = memory.sge(0, 64).unwrap();
     let request = |id, opcode| Request {
         id,
         opcode,
@@ -252,7 +252,7 @@ fn case(rig: &Rig, random: &mut Random, number: usize) -> u32 {
                 (opcode::RDMA_WRITE, wr::IBV_WR_RDMA_WRITE),
                 (opcode::RDMA_READ, wr::IBV_WR_RDMA_READ),
             ][random.below(3) as usize];
-            let remote = Remote::new(memory.remote_address(), memory.rkey());
+            let remote = memory.remote(0).unwrap();
             // SAFETY: nothing executes the requests; the memory lives to the end of the function.
             unsafe {
                 verbs::post_send(theirs.as_raw(), &[request(id, verb)]).unwrap();

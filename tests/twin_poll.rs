@@ -18,7 +18,7 @@ use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts, ScatterToCqe};
 use mlx5::wqe::{
-    FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
+    FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge,
 };
 use mlx5_sys::cqe::{Cqe64, opcode as cqe_opcode};
 use mlx5_sys::verbs::{
@@ -167,9 +167,7 @@ impl Twin {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; MEMORY];
-        self.memory.read(0, &mut bytes);
-        bytes
+        self.memory.to_vec(0, MEMORY)
     }
 }
 
@@ -299,7 +297,7 @@ fn case(rig: &Rig, random: &mut Random) -> u32 {
             // SAFETY: nothing executes the requests; the memory lives to the end of the function.
             unsafe {
                 verbs::post_send(theirs.qp.as_raw(), &[request]).unwrap();
-                let old = Word::new(ours.memory.address() + u64::from(word), ours.memory.lkey());
+                let old = ours.memory.word(word as usize).unwrap();
                 match code {
                     opcode::SEND => send.post(id, SendMessage::new(mine).signaled()),
                     opcode::SEND_IMM => send.post(id, SendImm::new(mine, 10).signaled()),

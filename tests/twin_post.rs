@@ -181,7 +181,7 @@ impl Case<'_> {
         let inline = carries && self.random.one_in(2);
         let list = if atomic {
             let offset = self.random.below(MEMORY as u32 / 8 - 1) * 8;
-            vec![Sge::new(self.memory.address() + u64::from(offset), 8, self.memory.lkey())]
+            vec![self.memory.sge(offset as usize, 8).unwrap()]
         } else if inline {
             self.inline(max_inline)
         } else {
@@ -370,7 +370,7 @@ fn twins(rig: &Rig, random: &mut Random, memory: &MemoryRegion, bytes: &[u8], la
             }
             let mut list: Vec<_> =
                 (1..case.random.below(shape.max_sge) + 1).map(|_| case.sge(100)).collect();
-            list.push(Sge::new(memory.address(), RECEIVE as u32, memory.lkey()));
+            list.push(memory.sge(0, RECEIVE).unwrap());
             // SAFETY: the QPs and the memory live to the end.
             unsafe {
                 verbs::post_receive(theirs.peer.as_raw(), request.id, &list).unwrap();
@@ -515,7 +515,7 @@ fn inline_payload_of_any_size_and_content_is_posted_and_found_right_by_the_lint(
     let rings = [&theirs, &ours].map(|line| unsafe { QpMemory::new(line.qp.as_raw()) });
     assert!(rings.iter().all(|rings| rings.dv.sq.wqe_cnt >= 512), "small enough to look alike");
     let limit = max_inline(&ours.qp);
-    let remote = Remote::new(memory.remote_address(), memory.rkey());
+    let remote = memory.remote(0).unwrap();
     let mut head = 0u16;
     // Some ten laps.
     for id in 0..1500 {
@@ -530,7 +530,7 @@ fn inline_payload_of_any_size_and_content_is_posted_and_found_right_by_the_lint(
             .map(|line| disguised(length, before, head, line.qp.number(), &mut random));
         if sends {
             for peer in [&theirs.peer, &ours.peer] {
-                let list = [Sge::new(memory.address(), RECEIVE as u32, memory.lkey())];
+                let list = [memory.sge(0, RECEIVE).unwrap()];
                 // SAFETY: QP and memory live to the end.
                 unsafe { verbs::post_receive(peer.as_raw(), id, &list) }.unwrap();
             }

@@ -34,7 +34,7 @@ impl Station {
         let qp = qp.rtr().unwrap().rts(&UnreliableRtsAttributes::default()).unwrap();
         let sends = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
         let memory = pd.allocate(WIDE, Access::LOCAL_WRITE).unwrap();
-        let sge = Sge::new(memory.address(), WIDE as u32, memory.lkey());
+        let sge = memory.sge(0, WIDE).unwrap();
         // SAFETY: the memory is read when the receive is complete, and freed after the queue.
         unsafe { receives.post(0, sge).unwrap() };
         Station { qp, sends, receives, completions, memory }

@@ -43,7 +43,7 @@ fn requests_are_flushed_after_a_disconnect() {
     let id = resolved(address(&listener));
     let pd = domain(id.open().unwrap());
     let memory = pd.allocate(ROOM, Access::LOCAL_WRITE).unwrap();
-    let sge = Sge::new(memory.address(), ROOM as u32, memory.lkey());
+    let sge = memory.sge(0, ROOM).unwrap();
     let cq = CompletionQueue::new(pd.context(), 64).unwrap();
     let qp = QueuePair::builder(&pd, &cq).build().unwrap().init(&id.init().unwrap()).unwrap();
     let mut reader = CqReader::new(&cq).unwrap();

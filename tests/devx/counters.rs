@@ -11,7 +11,7 @@ use mlx5::verbs::{
     CompletionQueue, Context, Init, InitAttributes, Mtu, Pages, QueuePair, QueuePairBuilder,
     RnrTimer,
 };
-use mlx5::wqe::{FetchAdd, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, Word};
+use mlx5::wqe::{FetchAdd, RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
 use mlx5_model::CounterSets;
 
 use crate::pair::{EVERYTHING, Pair, Setup};
@@ -49,7 +49,7 @@ fn requests_are_counted_where_they_arrive() {
     pair.a.post(1, RdmaWrite::new(pair.a.sge(0, 5000), remote).signaled());
     pair.a.post(2, RdmaRead::new(pair.a.sge(0, 64), remote).signaled());
     pair.a.post(3, RdmaRead::new(pair.a.sge(0, 64), remote).signaled());
-    let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
+    let word = pair.a.region.word(0).unwrap();
     pair.a.post(4, FetchAdd::new(word, remote, 1).signaled());
     for id in 1..=4 {
         assert_eq!(pair.a.success(), id);

@@ -10,7 +10,7 @@ use mlx5::ring::{CollapsedCqReader, CqReader, Publish, QueueError, SendConfig, S
 use mlx5::verbs::{
     CompletionQueue, CqeSize, DciStreams, InitAttributes, Mtu, QueuePairBuilder, RtsAttributes,
 };
-use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage, Sge};
+use mlx5::wqe::{Inline, Nop, RdmaWrite, SendMessage};
 
 use super::ends::{Device, receives, sends};
 use super::rig::random::Random;
@@ -108,7 +108,7 @@ fn messages_keep_their_lengths_in_both_layouts() {
         let memory = device.memory(4096);
         for round in 0..10u64 {
             for id in 0..20 {
-                let sge = Sge::new(memory.address() + id * 64, 64, memory.lkey());
+                let sge = memory.sge(id as usize * 64, 64).unwrap();
                 // SAFETY: memory of the region, which is not looked at.
                 unsafe { receiver.post(round * 20 + id, sge) }.unwrap();
             }
@@ -227,7 +227,7 @@ fn a_collapsed_cq_tells_of_errors_and_starts_anew() {
         Err(Error::Queue(QueueError::CollapsedTaken))
     ));
     let target = device.read_only(64);
-    let remote = Remote::new(target.remote_address(), target.rkey());
+    let remote = target.remote(0).unwrap();
     // SAFETY: the peer refuses it.
     unsafe { queue.post(1, RdmaWrite::new(Inline(&[1; 8]), remote).signaled()) }.unwrap();
     let failed = completions.poll(&mut queue).unwrap().expect("a completion");

@@ -10,7 +10,7 @@ use mlx5::cqe::{Completion, Status};
 use mlx5::devx::{EventChannel, EventKind, Firmware};
 use mlx5::ring::{CqReader, SendQueue};
 use mlx5::verbs::{CompletionQueue, Errno};
-use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage, Sge};
+use mlx5::wqe::{Inline, Nop, RdmaWrite, SendMessage};
 
 use super::ends::{Device, receives, sends};
 use super::rig::{PATIENCE, wait, waited};
@@ -92,7 +92,7 @@ fn a_message_wakes_the_receiver_in_its_sleep() {
         let mut received = 0;
         while received < 50 {
             while posted < 50 && posted < received + 16 {
-                let sge = Sge::new(memory.address() + posted % 64 * 8, 8, memory.lkey());
+                let sge = memory.sge(posted as usize % 64 * 8, 8).unwrap();
                 // SAFETY: memory of the region, which is not read before the completion.
                 unsafe { queue.post(posted, sge) }.unwrap();
                 posted += 1;
@@ -240,7 +240,7 @@ fn errors_of_a_queue_pair_are_told_to_who_subscribed() {
     let mut completions = CqReader::new(&cq).unwrap();
     let mut queue = sends(&qp, &mut completions);
     let target = device.read_only(64);
-    let remote = Remote::new(target.remote_address(), target.rkey());
+    let remote = target.remote(0).unwrap();
     // SAFETY: the peer refuses it.
     unsafe { queue.post(1, RdmaWrite::new(Inline(&[1; 8]), remote).signaled()) }.unwrap();
     let Completion::Failed(failure) = wait(&mut completions, &mut queue) else { panic!() };

@@ -46,8 +46,8 @@ fn packets_are_counted_as_they_go() {
     let mut completions = CqReader::new(&cqs[0]).unwrap();
     let mut send = mlx5::ring::SendQueue::new(&a, &mut completions, Default::default()).unwrap();
     let memory = rig.memory(8192);
-    let sge = mlx5::wqe::Sge::new(memory.address(), 4096, memory.lkey());
-    let to = mlx5::wqe::Remote::new(memory.address() + 4096, memory.rkey());
+    let sge = memory.sge(0, 4096).unwrap();
+    let to = memory.remote(4096).unwrap();
     let before = rig.context.vport_counters().unwrap();
     for id in 0..3 {
         // SAFETY: the memory lives to the end, and no other code uses it.

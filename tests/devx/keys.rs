@@ -24,19 +24,14 @@ fn pair() -> Pair {
     pair
 }
 
-fn bytes(end: &End, offset: usize, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    end.region.read(offset, &mut bytes);
-    bytes
-}
-
 fn pattern(places: impl IntoIterator<Item = usize>) -> Vec<u8> {
     places.into_iter().map(|at| (at % 251) as u8).collect()
 }
 
 /// A key over these pieces of an end's region: offset and length.
 fn list(end: &End, address: u64, access: Access, pieces: &[(usize, u32)]) -> DevxMkey {
-    let pieces: Vec<Sge> = pieces.iter().map(|&(offset, length)| end.sge(offset, length)).collect();
+    let pieces: Vec<Sge> =
+        pieces.iter().map(|&(offset, length)| end.sge(offset, length as usize)).collect();
     // SAFETY: the region lives longer than the key, and is looked at by copies alone.
     unsafe { DevxMkey::builder(&end.pd).access(access).address(address).list(&pieces) }.unwrap()
 }
@@ -65,15 +60,15 @@ fn a_list_gathers_and_scatters_at_this_side() {
         pair.a.post(2, SendMessage::new(sge).signaled());
         assert_eq!(pair.a.success(), 2);
         assert!(matches!(pair.b.next(), Completion::Receive(done) if done.id == 1));
-        assert_eq!(bytes(&pair.b, 8192, to - from), whole[from..to], "{from}..{to}");
+        assert_eq!(pair.b.region.to_vec(8192, to - from), whole[from..to], "{from}..{to}");
     }
     pair.a.receive(3, Sge::new(0x1000, whole.len() as u32, key.lkey()));
     pair.b.region.write(8192, &vec![0xee; whole.len()]);
-    pair.b.post(4, SendMessage::new(pair.b.sge(8192, whole.len() as u32)).signaled());
+    pair.b.post(4, SendMessage::new(pair.b.sge(8192, whole.len())).signaled());
     assert_eq!(pair.b.success(), 4);
     assert!(matches!(pair.a.next(), Completion::Receive(done) if done.id == 3));
     for place in places {
-        assert_eq!(bytes(&pair.a, place, 1), [0xee], "{place}");
+        assert_eq!(pair.a.region.to_vec(place, 1), [0xee], "{place}");
     }
     // One byte more is behind its end.
     pair.a.post(5, SendMessage::new(Sge::new(0x1000, 352, key.lkey())).signaled());
@@ -89,12 +84,12 @@ fn a_peer_reaches_pieces_by_the_rights_of_the_key() {
     pair.a.region.write(8192, &[0x5a; 60]);
     pair.a.post(1, RdmaWrite::new(pair.a.sge(8192, 60), at(70)).signaled());
     assert_eq!(pair.a.success(), 1);
-    assert_eq!(bytes(&pair.b, 270, 30), [0x5a; 30]);
-    assert_eq!(bytes(&pair.b, 3000, 30), [0x5a; 30]);
-    assert_eq!(bytes(&pair.b, 300, 20), pattern(300..320));
+    assert_eq!(pair.b.region.to_vec(270, 30), [0x5a; 30]);
+    assert_eq!(pair.b.region.to_vec(3000, 30), [0x5a; 30]);
+    assert_eq!(pair.b.region.to_vec(300, 20), pattern(300..320));
     pair.a.post(2, RdmaRead::new(pair.a.sge(9000, 150), at(0)).signaled());
     assert_eq!(pair.a.success(), 2);
-    let read = bytes(&pair.a, 9000, 150);
+    let read = pair.a.region.to_vec(9000, 150);
     assert_eq!(read[..70], pattern(200..270));
     assert_eq!(read[130..], pattern(3030..3050));
     // Without the right, outside, with another low byte, and of another domain.
@@ -106,7 +101,7 @@ fn a_peer_reaches_pieces_by_the_rights_of_the_key() {
     }
     let other = verbs::ProtectionDomain::new(&pair.b.context).unwrap();
     let region = other.allocate(4096, Access::LOCAL_WRITE).unwrap();
-    let piece = Sge::new(region.address(), 64, region.lkey());
+    let piece = region.sge(0, 64).unwrap();
     // SAFETY: the region lives longer than the key, and is not looked at.
     let foreign = unsafe { DevxMkey::builder(&other).access(BOTH).list(&[piece]) }.unwrap();
     pair.a.post(4, RdmaWrite::new(pair.a.sge(0, 60), Remote::new(0, foreign.rkey())).signaled());
@@ -129,19 +124,19 @@ fn pieces_of_equal_size_are_found_by_address() {
     pair.a.region.write(0, &[0xa5; 100]);
     pair.a.post(1, RdmaWrite::new(pair.a.sge(0, 100), at(0x7_0100 + 4096 - 60)).signaled());
     assert_eq!(pair.a.success(), 1);
-    assert_eq!(bytes(&pair.b, 8192 + 4096 - 60, 60), [0xa5; 60]);
-    assert_eq!(bytes(&pair.b, 0, 40), [0xa5; 40]);
-    assert_eq!(bytes(&pair.b, 40, 10), pattern(40..50));
+    assert_eq!(pair.b.region.to_vec(8192 + 4096 - 60, 60), [0xa5; 60]);
+    assert_eq!(pair.b.region.to_vec(0, 40), [0xa5; 40]);
+    assert_eq!(pair.b.region.to_vec(40, 10), pattern(40..50));
     pair.a.post(2, RdmaRead::new(pair.a.sge(0, 8000), at(0x7_0100)).signaled());
     assert_eq!(pair.a.success(), 2);
-    assert_eq!(bytes(&pair.a, 0, 4000), pattern(8192..12192));
-    assert_eq!(bytes(&pair.a, 4136, 3800), pattern(40..3840));
+    assert_eq!(pair.a.region.to_vec(0, 4000), pattern(8192..12192));
+    assert_eq!(pair.a.region.to_vec(4136, 3800), pattern(40..3840));
     // An atomic, where the memory is aligned.
     pair.b.region.write(8, &7u64.to_ne_bytes());
-    let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
+    let word = pair.a.region.word(0).unwrap();
     pair.a.post(3, FetchAdd::new(word, at(0x7_0100 + 4096 + 8), 5).signaled());
     assert_eq!(pair.a.success(), 3);
-    assert_eq!(bytes(&pair.b, 8, 8), 12u64.to_ne_bytes());
+    assert_eq!(pair.b.region.to_vec(8, 8), 12u64.to_ne_bytes());
     // Behind its end, though the piece goes on.
     pair.a.post(4, RdmaWrite::new(pair.a.sge(0, 1), at(0x7_0100 + 8000)).signaled());
     pair.a.send_fails(4, Status::RemoteAccess);
@@ -210,8 +205,8 @@ fn a_direct_key_reaches_the_memory_of_a_umem() {
     pair.a.post(6, SendMessage::new(Sge::new(0, 8, over.lkey())).signaled());
     assert_eq!(pair.a.success(), 6);
     assert!(matches!(pair.b.next(), Completion::Receive(_)));
-    assert_eq!(bytes(&pair.b, 0, 4), in_umem(&near_copy, 44, 4));
-    assert_eq!(bytes(&pair.b, 4, 4), in_umem(&near_copy, 4136, 4));
+    assert_eq!(pair.b.region.to_vec(0, 4), in_umem(&near_copy, 44, 4));
+    assert_eq!(pair.b.region.to_vec(4, 4), in_umem(&near_copy, 4136, 4));
 }
 
 #[test]
@@ -333,7 +328,7 @@ fn keys_lead_to_keys() {
     assert_eq!(pair.a.success(), 2);
     assert!(matches!(pair.b.next(), Completion::Receive(done) if done.id == 1));
     let places = (1005..1010).chain(2000..2005).chain(3000..3004);
-    assert_eq!(bytes(&pair.b, 0, 14), pattern(places));
+    assert_eq!(pair.b.region.to_vec(0, 14), pattern(places));
 }
 
 #[test]
@@ -356,7 +351,7 @@ fn a_free_key_is_configured_by_a_send_queue() {
     use_it(&mut pair);
     assert_eq!(pair.a.success(), 2);
     assert!(matches!(pair.b.next(), Completion::Receive(_)));
-    assert_eq!(bytes(&pair.b, 0, 20), pattern((500..515).chain(700..705)));
+    assert_eq!(pair.b.region.to_vec(0, 20), pattern((500..515).chain(700..705)));
     pair.a.post(4, key.invalidate().signaled());
     assert_eq!(pair.a.success(), 4);
     use_it(&mut pair);

@@ -10,11 +10,11 @@ use mlx5::ring::{
     SendConfig, SendQueue, SendSource,
 };
 use mlx5::verbs::{
-    self, AddressHandle, CompletionQueue, Connected, Context, CqeSize, HugePageSize, Init,
-    MemoryRegion, Pages, ProtectionDomain, QpState, QueuePair, QueuePairBuilder, RtrAttributes,
-    Rts, RtsAttributes, SharedReceiveQueue, UdInitAttributes, UnreliableRtsAttributes,
+    self, AddressHandle, CompletionQueue, Connected, Context, CqeSize, HugePageSize, Init, Pages,
+    ProtectionDomain, QpState, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes,
+    SharedReceiveQueue, UdInitAttributes, UnreliableRtsAttributes,
 };
-use mlx5::wqe::{Inline, Nop, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, UdAddress};
+use mlx5::wqe::{Inline, Nop, RdmaRead, RdmaWrite, SendMessage, Sge, UdAddress};
 
 use crate::rig::made::{By, Cq, Qp, queue_pair};
 use crate::rig::{Rig, connect_made, wait};
@@ -30,19 +30,15 @@ fn loopback(rig: &Rig, qp: QueuePair<Rc, verbs::Reset, Firmware>) -> QueuePair<R
     qp.rtr(&rig.local.rtr(&end, &end)).unwrap().rts(&rig.local.rts(&end, &end)).unwrap()
 }
 
-fn remote(memory: &MemoryRegion) -> Remote {
-    Remote::new(memory.remote_address(), memory.rkey())
-}
-
 /// Writes some bytes by the queue pair and waits for it.
 fn writes(rig: &Rig, send: &mut SendQueue<Rc>, completions: &mut CqReader, bytes: &[u8]) {
     let memory = rig.memory(64);
     // SAFETY: inline; the memory is not read before completion.
-    unsafe { send.post(9, RdmaWrite::new(Inline(bytes), remote(&memory)).signaled()) }.unwrap();
+    unsafe { send.post(9, RdmaWrite::new(Inline(bytes), memory.remote(0).unwrap()).signaled()) }
+        .unwrap();
     let done = wait(completions, send);
     assert!(matches!(done, Completion::Send(done) if done.id == 9), "{done:?}");
-    let mut found = vec![0; bytes.len()];
-    memory.read(0, &mut found);
+    let found = memory.to_vec(0, bytes.len());
     assert_eq!(found, bytes);
 }
 
@@ -281,8 +277,9 @@ fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
     for _ in 0..3 {
         // SAFETY: no code accesses the memory meanwhile.
         unsafe {
-            receive.post(1, Sge::new(memory.address(), 64, memory.lkey())).unwrap();
-            send.post(2, RdmaWrite::new(Inline(b"x"), remote(&memory)).signaled()).unwrap();
+            receive.post(1, memory.sge(0, 64).unwrap()).unwrap();
+            send.post(2, RdmaWrite::new(Inline(b"x"), memory.remote(0).unwrap()).signaled())
+                .unwrap();
             assert_eq!(send.restart(&mut completions), Err(QueueError::NotReset));
             // With a completion on its way, and a receive outstanding.
             let reset = qp.reset_under_queues().unwrap().init(&rig.local.init()).unwrap();
@@ -400,8 +397,8 @@ fn unreliable_connections_send_write_and_recover() {
         let [(mut send, _, mut sent, qp), (_, mut receive, mut received, _peer)] =
             ends::<Uc>(&rig, made);
         let memory = rig.memory(128);
-        let sge = Sge::new(memory.address(), 64, memory.lkey());
-        let target = Remote::new(memory.remote_address() + 64, memory.rkey());
+        let sge = memory.sge(0, 64).unwrap();
+        let target = memory.remote(64).unwrap();
         for round in 0..3u8 {
             // SAFETY: the memory is looked at when what was posted on it is complete.
             unsafe {
@@ -485,7 +482,7 @@ fn datagrams_go_both_ways_whoever_made_the_ends() {
             let address = UdAddress::new(&way, to.number, 0x1ee7);
             // SAFETY: the memory is looked at when what was posted on it is complete.
             unsafe {
-                to.receive.post(7, Sge::new(memory.address(), 200, memory.lkey())).unwrap();
+                to.receive.post(7, memory.sge(0, 200).unwrap()).unwrap();
                 from.send
                     .post(8, SendMessage::new(Inline(b"datagram")).signaled().to(address))
                     .unwrap();
@@ -530,9 +527,9 @@ fn short_answers_come_in_the_cqe_if_that_was_asked_for() {
         let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
         let mut memory = rig.memory(64);
         memory.write(0, b"thirty-two bytes that are read!!");
-        let into = Sge::new(memory.address() + 32, 32, memory.lkey());
+        let into = memory.sge(32, 32).unwrap();
         // SAFETY: the memory is looked at when the read is complete.
-        unsafe { send.post(1, RdmaRead::new(into, remote(&memory)).signaled()) }.unwrap();
+        unsafe { send.post(1, RdmaRead::new(into, memory.remote(0).unwrap()).signaled()) }.unwrap();
         let done = wait(&mut completions, &mut send);
         assert!(matches!(done, Completion::Send(it) if it.byte_len == 32), "{done:?}");
         let mut bytes = [0; 32];

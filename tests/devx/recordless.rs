@@ -8,7 +8,7 @@ use mlx5::ring::{
     BlueFlameCopy, CqReader, QueueError, RegisterUse, SendConfig, SendQueue, UarMapping,
 };
 use mlx5::verbs::{CompletionQueue, Pages, QueuePairBuilder};
-use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote};
+use mlx5::wqe::{Inline, Nop, RdmaWrite};
 use mlx5_model::stores;
 
 use super::ends::{Device, sends};
@@ -51,7 +51,7 @@ fn a_post_is_one_store_to_the_register_and_none_to_the_record() {
     assert_eq!(in_use, 1 << 31, "in use, from 0 on");
     let recording = stores::record();
     let memory = device.memory(64);
-    let remote = Remote::new(memory.remote_address(), memory.rkey());
+    let remote = memory.remote(0).unwrap();
     for id in 0..40 {
         let payload = [id as u8; 8];
         // SAFETY: the region lives, and is not read meanwhile.
@@ -194,7 +194,7 @@ fn receives_and_peers_know_nothing_of_it() {
     let mut peer_receiver = super::ends::receives(&peer, &mut theirs);
     let memory = device.pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
     for id in 0..50 {
-        let sge = |at: u64| mlx5::wqe::Sge::new(memory.address() + at, 64, memory.lkey());
+        let sge = |at: u64| memory.sge(at as usize, 64).unwrap();
         // SAFETY: pieces of the region, which is not looked at.
         unsafe {
             receiver.post(id, sge(0)).unwrap();

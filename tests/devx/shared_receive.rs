@@ -55,7 +55,7 @@ impl Line {
     }
 
     fn sge(&self, id: u64) -> Sge {
-        Sge::new(self.memory.address() + id % 64 * 64, 64, self.memory.lkey())
+        self.memory.sge(id as usize % 64 * 64, 64).unwrap()
     }
 
     fn post(&self, shared: &mut Srq, id: u64) -> Result<(), PostError> {
@@ -177,7 +177,7 @@ fn a_queue_lies_where_it_was_placed_and_nothing_else_does() {
     let memory = rig.memory(4096);
     for id in 0..3 {
         // SAFETY: the memory lives to the end.
-        unsafe { shared.post(id, Sge::new(memory.address() + id, 77, memory.lkey())) }.unwrap();
+        unsafe { shared.post(id, memory.sge(id as usize, 77).unwrap()) }.unwrap();
     }
     // SAFETY: no code writes the umem now.
     let bytes = unsafe { std::slice::from_raw_parts(umem.start().unwrap().as_ptr(), umem.len()) };
@@ -229,7 +229,7 @@ fn a_queue_of_an_xrc_domain_knows_what_cqes_call_it() {
     let memory = rig.memory(4096);
     for id in 0..5 {
         // SAFETY: the memory lives to the end.
-        unsafe { shared.post(id, Sge::new(memory.address(), 64, memory.lkey())) }.unwrap();
+        unsafe { shared.post(id, memory.sge(0, 64).unwrap()) }.unwrap();
     }
     one.set_limit(5).unwrap();
     assert_eq!(one.query().unwrap().limit, 5);

@@ -6,7 +6,7 @@ use mlx5::cqe::Completion;
 use mlx5::ib::XrcSend;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{self};
-use mlx5::wqe::{Inline, SendMessage, Sge, XrcAddress};
+use mlx5::wqe::{Inline, SendMessage, XrcAddress};
 use mlx5_model::Mode;
 
 use crate::made::{self, Rig, SharedReceiveQueue, XrcDomain};
@@ -41,7 +41,7 @@ fn a_requester_of_verbs_reaches_queues_of_commands() {
     let to = XrcAddress::new(srq.number().unwrap());
     // SAFETY: the memory lives to the end; the payload is copied.
     unsafe {
-        shared.post(4, Sge::new(memory.address(), 64, memory.lkey())).unwrap();
+        shared.post(4, memory.sge(0, 64).unwrap()).unwrap();
         send.post(5, SendMessage::new(Inline(b"across makers")).signaled().to(to)).unwrap();
     }
     assert!(matches!(wait(&mut sent, &mut send), Completion::Send(_)));

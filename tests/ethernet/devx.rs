@@ -45,7 +45,7 @@ impl Sender {
     }
 
     fn sge(&self, offset: usize, length: usize) -> Sge {
-        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
+        self.memory.sge(offset, length).unwrap()
     }
 
     fn frame(&mut self, id: u64, frame: &[u8]) {
@@ -110,9 +110,7 @@ impl Receiver {
     }
 
     fn bytes(&self, done: &Packet) -> Vec<u8> {
-        let mut bytes = vec![0; done.byte_len as usize];
-        self.memory.read(done.id as usize % 16 * 2048, &mut bytes);
-        bytes
+        self.memory.to_vec(done.id as usize % 16 * 2048, done.byte_len as usize)
     }
 }
 
@@ -182,7 +180,7 @@ fn halves_of_either_making_go_together() {
     unsafe { both.frames.post(1, both.sge(0, 2048)).unwrap() };
     a.frame(2, &frame);
     assert_eq!(both.received().id, 1);
-    assert_eq!(both.bytes(0, frame.len()), frame);
+    assert_eq!(both.memory.to_vec(0, frame.len()), frame);
     // … and from that to a receive queue made by command.
     let frame = udp(address(0x41), 4000, b"from verbs");
     b.post();
@@ -378,7 +376,7 @@ fn a_queue_that_failed_starts_anew() {
     let _flow = flow(address(0x46), &tir);
     // SAFETY: the memory lives longer.
     unsafe {
-        b.frames.post(5, Sge::new(b.memory.address(), 20, b.memory.lkey())).unwrap();
+        b.frames.post(5, b.memory.sge(0, 20).unwrap()).unwrap();
     }
     b.post();
     a.frame(3, &frame);
@@ -515,7 +513,7 @@ fn what_something_leads_to_stays() {
     let Receiver { memory, mut frames, rq, .. } = b;
     drop((domain, rq, table, tir));
     // SAFETY: the memory lives longer.
-    unsafe { frames.post(1, Sge::new(memory.address(), 2048, memory.lkey())).unwrap() };
+    unsafe { frames.post(1, memory.sge(0, 2048).unwrap()).unwrap() };
     a.frame(2, &frame);
     assert!(matches!(frames.poll(), Ok(Some(PacketEvent::Packet(done))) if done.id == 1));
     // The card holds the same: each is refused while something leads to it.

@@ -84,14 +84,7 @@ impl Side {
     }
 
     fn sge(&self, offset: usize, length: usize) -> Sge {
-        assert!(offset + length <= MEMORY);
-        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
-    }
-
-    fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.memory.read(offset, &mut bytes);
-        bytes
+        self.memory.sge(offset, length).unwrap()
     }
 }
 

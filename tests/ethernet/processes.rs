@@ -59,7 +59,7 @@ fn frames_reach_another_process_and_come_back() {
     let other = Peer::start(command.env(PARENT, text.join(":")));
     for round in 0..ROUNDS {
         let (id, length) = side.wait();
-        let frame = side.bytes(id as usize * 2000, length);
+        let frame = side.memory.to_vec(id as usize * 2000, length);
         assert_eq!(frame[42..], [round as u8; 20]);
         let mut back: [u8; 6] = [0; 6];
         back.copy_from_slice(&frame[6..12]);
@@ -77,7 +77,7 @@ fn frames_reach_another_process_and_come_back() {
     let mut total = 0;
     while total < 4000 {
         let (id, length) = side.wait();
-        let frame = side.bytes(id as usize * 2000, length);
+        let frame = side.memory.to_vec(id as usize * 2000, length);
         assert!(frame[54..].iter().enumerate().all(|(at, byte)| *byte == (total + at) as u8));
         total += length - 54;
     }
@@ -97,7 +97,7 @@ fn peer() {
             side.send.post(round, EthSend::new(Inline(&frame)).checksums().signaled()).unwrap();
             side.sent_well(round);
             let (id, length) = side.wait();
-            let frame = side.bytes(id as usize * 2000, length);
+            let frame = side.memory.to_vec(id as usize * 2000, length);
             assert_eq!(frame[42..], [round as u8; 20]);
             side.frames.post(id, side.sge(id as usize * 2000, 2000)).unwrap();
         }

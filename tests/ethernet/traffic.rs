@@ -62,8 +62,8 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
         assert_eq!((network, transport), (Layer3::Ipv4, TransportHeader::Udp));
         assert!(done.info.checksums_ok() && done.info.timestamp != 0);
         assert_eq!((flow_tag, stripped_vlan, done.info.hash), (0x77, None, 0));
-        let mut met = b.bytes(0, 20);
-        met.extend(b.bytes(100, n - 20));
+        let mut met = b.memory.to_vec(0, 20);
+        met.extend(b.memory.to_vec(100, n - 20));
         assert_eq!((&met[..24], &met[26..40]), (&frame[..24], &frame[26..40]));
         assert_ne!((&met[24..26], &met[40..42]), (&[0, 0][..], &[0, 0][..]));
 
@@ -73,7 +73,7 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
         a.sent_well(4);
         let done = b.received();
         assert!(!done.info.network_ok && done.info.transport_ok && !done.info.checksums_ok());
-        assert_eq!(b.bytes(0, n), frame);
+        assert_eq!(b.memory.to_vec(0, n), frame);
 
         // All of it in the WQE, header apart or not.
         b.frames.post(5, b.sge(0, 2000)).unwrap();
@@ -83,7 +83,7 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
         let (start, rest) = frame.split_at(14);
         a.send.post(8, EthSend::new(Inline(rest)).header(start).checksums().signaled()).unwrap();
         a.sent_well(8);
-        assert_eq!((b.received().id, b.bytes(0, n)), (5, frame.clone()));
+        assert_eq!((b.received().id, b.memory.to_vec(0, n)), (5, frame.clone()));
         let done = b.received();
         assert_eq!((done.id, done.info.checksums_ok()), (6, true));
 
@@ -126,7 +126,10 @@ fn fields_of_prepared_packets_arrive_and_the_card_fills_their_checksums_in() {
         assert!(matches!(done, Some(Completion::Send(done)) if done.id == id), "{done:?}");
         let done = b.received();
         assert_eq!((done.id, done.byte_len, done.info.checksums_ok()), (id, 90, true));
-        assert_eq!((b.bytes(42, 8), b.bytes(50, 40)), (id.to_be_bytes().to_vec(), vec![7; 40]));
+        assert_eq!(
+            (b.memory.to_vec(42, 8), b.memory.to_vec(50, 40)),
+            (id.to_be_bytes().to_vec(), vec![7; 40])
+        );
     }
 }
 
@@ -148,10 +151,10 @@ fn tags_are_put_in_and_taken_out() {
     // One flow of each, so both have it.
     let done = plain.received();
     assert_eq!((done.byte_len as usize, done.info.stripped_vlan), (frame.len() + 4, None));
-    assert_eq!(plain.bytes(12, 6), [0x81, 0, 0x60, 5, 8, 0]);
+    assert_eq!(plain.memory.to_vec(12, 6), [0x81, 0, 0x60, 5, 8, 0]);
     let done = stripping.received();
     assert_eq!((done.byte_len as usize, done.info.stripped_vlan), (frame.len(), Some(0x6005)));
-    assert_eq!(stripping.bytes(12, 2), [8, 0]);
+    assert_eq!(stripping.memory.to_vec(12, 2), [8, 0]);
     assert!(done.info.checksums_ok());
 }
 
@@ -183,7 +186,7 @@ fn a_large_send_arrives_in_pieces() {
         assert_eq!((done.id, done.byte_len as usize), (piece as u64, 54 + length));
         assert!(done.info.checksums_ok(), "{done:?}");
         assert_eq!(done.info.transport, TransportHeader::Tcp);
-        let met = b.bytes(piece * 2000, 54 + length);
+        let met = b.memory.to_vec(piece * 2000, 54 + length);
         assert_eq!(met[54..], payload[piece * 1400..][..length]);
         assert_eq!(met[18..20], [0, 7 + piece as u8]);
         let sequence = u32::from_be_bytes(met[38..42].try_into().unwrap());
@@ -391,7 +394,7 @@ fn flows_look_at_ports_priorities_and_the_rest() -> Result<(), PollError> {
     // Frames of other tests may be among the rest.
     let mut found = false;
     while let Some(PacketEvent::Packet(done)) = sides[2].frames.poll()? {
-        found |= sides[2].bytes(done.id as usize * 2000, 6) == address(8);
+        found |= sides[2].memory.to_vec(done.id as usize * 2000, 6) == address(8);
     }
     assert!(found);
     Ok(())
@@ -423,7 +426,7 @@ fn flows_look_at_addresses_and_ports_together() -> Result<(), PollError> {
     }
     for (side, expected) in sides.iter_mut().zip([(2, 1000_u16), (3, 1000), (2, 1001)]) {
         assert_eq!(side.received().id, 0);
-        let frame = side.bytes(0, 38);
+        let frame = side.memory.to_vec(0, 38);
         assert_eq!((frame[33], u16::from_be_bytes([frame[36], frame[37]])), expected);
         assert_eq!(side.frames.poll()?, None);
     }
@@ -442,7 +445,7 @@ fn a_sniffer_sees_what_is_sent_and_what_is_received() {
         let mut own = 0;
         while let Ok(Some(PacketEvent::Packet(done))) = sniffer.frames.poll() {
             let place = done.id as usize % 8 * 2000;
-            own += usize::from(sniffer.bytes(place, frame.len()) == frame);
+            own += usize::from(sniffer.memory.to_vec(place, frame.len()) == frame);
             // SAFETY: memory lives to the end, and is accessed only after the requests on it
             // complete.
             unsafe { sniffer.frames.post(done.id, sniffer.sge(place, 2000)).unwrap() };
@@ -507,8 +510,8 @@ fn a_header_goes_on_at_the_rings_start() {
             let done = b.received();
             assert_eq!(done.byte_len, 66 + length);
             assert!(done.info.checksums_ok());
-            assert_eq!(b.bytes(place + 54, 12), [1; 12]);
-            assert!(b.bytes(place + 66, length as usize).iter().all(|byte| *byte == 0x5a));
+            assert_eq!(b.memory.to_vec(place + 54, 12), [1; 12]);
+            assert!(b.memory.to_vec(place + 66, length as usize).iter().all(|byte| *byte == 0x5a));
         }
     }
 }

@@ -94,7 +94,7 @@ fn request(random: &mut Random, memory: &mlx5::verbs::MemoryRegion, signaled: bo
             let length = if inline { 5 + random.below(28) } else { 14 + random.below(400) };
             let length = if inline { length.max(14) } else { length };
             let offset = u64::from(random.below(4096));
-            Sge::new(memory.address() + offset, length, memory.lkey())
+            memory.sge(offset as usize, length as usize).unwrap()
         })
         .collect();
     let (checksums, extended) = (random.one_in(2), random.one_in(2));

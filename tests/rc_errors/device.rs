@@ -14,7 +14,7 @@ use mlx5::verbs::{
     AsyncEventKind, Capacities, CompletionChannel, CompletionQueue, Context, CqeSize, MemoryRegion,
     ProtectionDomain, QueuePair, Reset, Rts, SharedReceiveQueue,
 };
-use mlx5::wqe::{InlineBytes, Nop, RdmaWrite, Remote, Sge};
+use mlx5::wqe::{InlineBytes, Nop, RdmaWrite, Sge};
 
 use crate::pair::{EVERYTHING, PATIENCE};
 use crate::rig::made::{By, Cq, Qp, queue_pair};
@@ -52,7 +52,7 @@ impl Device {
     }
 
     fn sge(&self) -> Sge {
-        Sge::new(self.region.address(), 64, self.region.lkey())
+        self.region.sge(0, 64).unwrap()
     }
 
     fn slice(&self) -> MrSlice {
@@ -167,7 +167,7 @@ fn every_kind_of_queue_refuses_posts_of_a_failed_device() {
     }
     let device = Device::new();
     let cq = || CompletionQueue::new(&device.context, 256).unwrap();
-    let remote = Remote::new(device.region.remote_address(), device.region.rkey());
+    let remote = device.region.remote(0).unwrap();
     let eight = || RdmaWrite::new(InlineBytes([0; 8]), remote).signaled();
 
     // Shared by threads, and prepared.

@@ -15,7 +15,7 @@ use mlx5::ring::PostError;
 use mlx5::verbs::{AckTimeout, ProtectionDomain, QpState, RnrTimer, RtsAttributes};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage,
-    Sge, Word,
+    Sge,
 };
 use mlx5_model as _;
 
@@ -40,8 +40,9 @@ fn a_wrong_lkey_of_a_send_is_a_local_protection_error() {
 #[test]
 fn local_memory_beyond_its_region_is_a_local_protection_error() {
     let mut pair = Pair::new(Setup::default());
-    pair.b.receive(1, pair.b.sge(0, LENGTH as u32));
-    pair.a.post(2, RdmaWrite::new(pair.a.sge(LENGTH - 63, 64), pair.b.remote(0)).signaled());
+    let beyond = Sge { length: 64, ..pair.a.sge(LENGTH - 63, 63) };
+    pair.b.receive(1, pair.b.sge(0, LENGTH));
+    pair.a.post(2, RdmaWrite::new(beyond, pair.b.remote(0)).signaled());
     pair.a.send_fails(2, Status::LocalProtection);
     pair.works_again();
 }
@@ -52,12 +53,12 @@ fn memory_of_another_protection_domain_is_out_of_reach() {
     let mut pair = Pair::new(Setup::default());
     let foreign = ProtectionDomain::new(&pair.a.context).unwrap();
     let foreign = foreign.allocate(4096, EVERYTHING).unwrap();
-    let sge = Sge::new(foreign.address(), 64, foreign.lkey());
+    let sge = foreign.sge(0, 64).unwrap();
     pair.a.post(1, RdmaWrite::new(sge, pair.b.remote(0)).signaled());
     pair.a.send_fails(1, Status::LocalProtection);
     pair.works_again();
     // … and as the peer's.
-    let remote = Remote::new(foreign.address(), foreign.rkey());
+    let remote = foreign.remote(0).unwrap();
     pair.a.post(2, RdmaWrite::new(pair.a.sge(0, 64), remote).signaled());
     pair.a.send_fails(2, Status::RemoteAccess);
     pair.works_again();
@@ -67,7 +68,7 @@ fn memory_of_another_protection_domain_is_out_of_reach() {
 fn a_read_into_memory_that_may_not_be_written_is_a_local_protection_error() {
     let mut pair = Pair::new(Setup::default());
     let only = pair.a.pd.allocate(4096, Access::REMOTE_READ).unwrap();
-    let sge = Sge::new(only.address(), 64, only.lkey());
+    let sge = only.source(0, 64).unwrap();
     pair.a.post(1, RdmaRead::new(sge, pair.b.remote(0)).signaled());
     pair.a.send_fails(1, Status::LocalProtection);
     pair.works_again();
@@ -77,7 +78,7 @@ fn a_read_into_memory_that_may_not_be_written_is_a_local_protection_error() {
 fn a_region_that_was_deregistered_is_gone() {
     let mut pair = Pair::new(Setup::default());
     let region = pair.a.pd.allocate(4096, EVERYTHING).unwrap();
-    let sge = Sge::new(region.address(), 64, region.lkey());
+    let sge = region.sge(0, 64).unwrap();
     pair.a.post(1, RdmaWrite::new(sge, pair.b.remote(0)).signaled());
     assert_eq!(pair.a.success(), 1);
     drop(region);
@@ -126,7 +127,7 @@ fn a_wrong_lkey_of_a_receive_fails_on_both_sides() {
 fn a_receive_into_memory_that_may_not_be_written_fails_on_both_sides() {
     let mut pair = Pair::new(Setup::default());
     let only = pair.b.pd.allocate(4096, Access::REMOTE_READ).unwrap();
-    pair.b.receive(1, Sge::new(only.address(), 256, only.lkey()));
+    pair.b.receive(1, only.source(0, 256).unwrap());
     pair.a.post(2, SendImm::new(pair.a.sge(0, 256), 5).signaled());
     pair.a.send_fails(2, Status::RemoteOperation);
     pair.b.receive_fails(1, Status::LocalProtection);
@@ -138,7 +139,7 @@ fn a_wrong_rkey_is_a_remote_access_error() {
     let mut pair = Pair::new(Setup::default());
     let remote = Remote { rkey: pair.b.region.rkey() ^ 0x5500, ..pair.b.remote(0) };
     let sge = pair.a.sge(0, 64);
-    let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
+    let word = pair.a.region.word(0).unwrap();
     for kind in 0..5 {
         match kind {
             0 => pair.a.post(1, RdmaWrite::new(sge, remote).signaled()),
@@ -180,7 +181,7 @@ fn remote_memory_beyond_its_region_is_a_remote_access_error() {
         pair.works_again();
     }
     // What lies inside is reached to the last byte.
-    let remote = pair.b.remote(LENGTH as u64 - 64);
+    let remote = pair.b.remote(LENGTH - 64);
     pair.a.post(3, RdmaWrite::new(pair.a.sge(0, 64), remote).signaled());
     assert_eq!(pair.a.success(), 3);
 }
@@ -219,7 +220,7 @@ fn rights_that_the_queue_pair_lacks_make_a_request_invalid() {
 
 fn post(pair: &mut Pair, kind: &str) {
     let sge = pair.a.sge(0, 64);
-    let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
+    let word = pair.a.region.word(0).unwrap();
     let remote = pair.b.remote(0);
     match kind {
         "write" => pair.a.post(1, RdmaWrite::new(sge, remote).signaled()),
@@ -231,7 +232,7 @@ fn post(pair: &mut Pair, kind: &str) {
 #[test]
 fn an_atomic_at_an_odd_address_is_refused() {
     let mut pair = Pair::new(Setup::default());
-    let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
+    let word = pair.a.region.word(0).unwrap();
     pair.a.post(1, FetchAdd::new(word, pair.b.remote(4), 1).signaled());
     // Cards of different age call it an invalid request or an access error.
     match pair.a.next() {

@@ -187,12 +187,12 @@ impl End {
         self.live.as_mut().expect("connected")
     }
 
-    pub fn sge(&self, offset: usize, length: u32) -> Sge {
-        Sge::new(self.region.address() + offset as u64, length, self.region.lkey())
+    pub fn sge(&self, offset: usize, length: usize) -> Sge {
+        self.region.sge(offset, length).unwrap()
     }
 
-    pub fn remote(&self, offset: u64) -> Remote {
-        Remote::new(self.region.address() + offset, self.region.rkey())
+    pub fn remote(&self, offset: usize) -> Remote {
+        self.region.remote(offset).unwrap()
     }
 
     pub fn post(&mut self, id: u64, operation: impl PostOn<Rc>) {

@@ -10,7 +10,7 @@ use mlx5::verbs::{
     QueuePair, QueuePairBuilder, Rts, ScatterToCqe,
 };
 use mlx5::wqe::{
-    FetchAdd, Inline, MaskedFetchAdd, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage, Sge, Word,
+    FetchAdd, Inline, MaskedFetchAdd, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage, Sge,
 };
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};
 
@@ -34,17 +34,11 @@ struct Side {
 
 impl Side {
     fn sge(&self, offset: usize, length: usize) -> Sge {
-        assert!(offset + length <= MEMORY);
-        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
+        self.memory.sge(offset, length).unwrap()
     }
 
     fn remote(&self, offset: usize) -> Remote {
-        Remote::new(self.memory.remote_address() + offset as u64, self.memory.rkey())
-    }
-
-    fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let bytes = self.memory.to_vec(offset, length);
-        bytes
+        self.memory.remote(offset).unwrap()
     }
 
     fn wait(&mut self) -> Completion {
@@ -195,7 +189,10 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
             let format = a.op_own() >> 2 & 3;
             let Completion::Send(done) = a.wait() else { panic!("not read") };
             assert_eq!(done.byte_len as usize, length);
-            assert_eq!(a.bytes(1000, 150), [&data[..length], &vec![0; 150 - length]].concat());
+            assert_eq!(
+                a.memory.to_vec(1000, 150),
+                [&data[..length], &vec![0; 150 - length]].concat()
+            );
             // Only where it was asked for: the requests are not all signaled.
             let inside = scatter == ScatterToCqe::Always && length <= room;
             assert_eq!(format != 0, inside, "{length} bytes read, {size:?}, {scatter:?}");
@@ -210,29 +207,29 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
             let Completion::Receive(done) = b.wait() else { panic!("not received") };
             assert_eq!((done.id, done.byte_len as usize), (2, length));
             let first = length.min(20);
-            assert_eq!(b.bytes(1000, first), data[..first]);
-            assert_eq!(b.bytes(1050, length - first), data[first..length]);
+            assert_eq!(b.memory.to_vec(1000, first), data[..first]);
+            assert_eq!(b.memory.to_vec(1050, length - first), data[first..length]);
             let inside = scatter != ScatterToCqe::Never && length <= room;
             assert_eq!(format != 0, inside, "{length} bytes received, {size:?}, {scatter:?}");
             assert!(matches!(a.wait(), Completion::Send(_)));
         }
         // An atomic's old value.
         b.memory.write(16, &41u64.to_ne_bytes());
-        let old = Word::new(a.memory.address() + 1000, a.memory.lkey());
+        let old = a.memory.word(1000).unwrap();
         // SAFETY: the memory lives to the end, and is read after the requests complete.
         unsafe { a.send.post(4, FetchAdd::new(old, b.remote(16), 1).signaled()) }.unwrap();
         let format = a.op_own() >> 2 & 3;
         assert!(matches!(a.wait(), Completion::Send(_)));
         assert_eq!(format != 0, scatter == ScatterToCqe::Always);
-        assert_eq!(a.bytes(1000, 8), 41u64.to_ne_bytes());
-        assert_eq!(b.bytes(16, 8), 42u64.to_ne_bytes());
+        assert_eq!(a.memory.to_vec(1000, 8), 41u64.to_ne_bytes());
+        assert_eq!(b.memory.to_vec(16, 8), 42u64.to_ne_bytes());
         // And of an atomic under masks.
-        let old = Word::new(a.memory.address() + 1000, a.memory.lkey());
+        let old = a.memory.word(1000).unwrap();
         let add = MaskedFetchAdd::new(old, b.remote(16), 1u64);
         // SAFETY: the memory lives to the end, and is read after the request completes.
         unsafe { a.send.post(5, add.signaled()) }.unwrap();
         assert!(matches!(a.wait(), Completion::Send(done) if done.byte_len == 8));
-        assert_eq!(a.bytes(1000, 8), 42u64.to_ne_bytes());
+        assert_eq!(a.memory.to_vec(1000, 8), 42u64.to_ne_bytes());
     }
 }
 
@@ -252,7 +249,7 @@ fn libmlx5_leaves_an_atomics_answer_in_the_order_of_the_cqe() {
         {
             let value = 0x0102_0304_0506_0708_u64;
             memory.write(8, &value.to_ne_bytes());
-            let old = Sge::new(memory.address(), 8, memory.lkey());
+            let old = memory.sge(0, 8).unwrap();
             let request = Request {
                 remote: (memory.remote_address() + 8, memory.rkey()),
                 compare: value,
@@ -302,7 +299,7 @@ fn payload_in_cqes_for_a_null_region_is_discarded() {
                 assert!(matches!(b.wait(), Completion::Receive(done) if done.id == id));
                 assert!(matches!(a.wait(), Completion::Send(_)));
             }
-            assert_eq!(b.bytes(1000, rest), data[20..20 + rest]);
+            assert_eq!(b.memory.to_vec(1000, rest), data[20..20 + rest]);
             let read = RdmaRead::new(nothing.sge(32), b.remote(0));
             a.send.post(3, read.signaled()).unwrap();
             assert_ne!(a.op_own() >> 2 & 3, 0, "the answer is in the CQE");
@@ -402,7 +399,7 @@ fn a_queue_changes_its_size_before_it_is_taken_over() {
         let request = |id| Request {
             id,
             opcode: ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-            list: vec![Sge::new(memory.address(), 8, memory.lkey())],
+            list: vec![memory.sge(0, 8).unwrap()],
             inline: false,
             signaled: true,
             solicited: false,

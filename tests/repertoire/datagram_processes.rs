@@ -44,12 +44,18 @@ fn a_group_has_members_in_both_processes() {
         }
         assert_eq!((sender.sent().0, sender.sent().0), (0, 1));
         let done = member.received();
-        assert_eq!((done.src_qp, member.bytes(40, 9)), (sender.qp.number(), b"everybody".into()));
+        assert_eq!(
+            (done.src_qp, member.memory.to_vec(40, 9)),
+            (sender.qp.number(), b"everybody".into())
+        );
         // The peer answers this one of two that it has never heard of.
         let done = sender.received();
-        assert_eq!((done.kind, sender.bytes(40, 6)), (ReceiveKind::SendImm(7), b"answer".into()));
+        assert_eq!(
+            (done.kind, sender.memory.to_vec(40, 6)),
+            (ReceiveKind::SendImm(7), b"answer".into())
+        );
         // And multicasts itself, to the member here.
-        assert_eq!((member.received().id, member.bytes(ROOM + 40, 4)), (1, b"back".into()));
+        assert_eq!((member.received().id, member.memory.to_vec(ROOM + 40, 4)), (1, b"back".into()));
         sender.is_quiet();
         member.is_quiet();
         connection.barrier(2).unwrap();
@@ -73,7 +79,7 @@ fn peer_of_a_group(rig: Rig, mut connection: Connection) {
     post_receives(&mut member, 8);
     connection.barrier(1).unwrap();
     let done = member.received();
-    assert_eq!(member.bytes(40, 9), b"everybody");
+    assert_eq!(member.memory.to_vec(40, 9), b"everybody");
     let header = header(&member, &done, 0);
     assert!(header.is_some_and(|header| header.destination.is_multicast()));
     let way = rig.local.sender(&done, header.as_ref());
@@ -137,7 +143,7 @@ fn peer_of_a_connection(rig: Rig, mut control: Connection) {
             _ => (ReceiveKind::WriteImm(message), 40_000 + message as usize * 4),
         };
         assert_eq!((done.id, done.kind), (message.into(), kind));
-        assert_eq!(side.bytes(at, 4), message.to_be_bytes());
+        assert_eq!(side.memory.to_vec(at, 4), message.to_be_bytes());
     }
     control.barrier(2).unwrap();
 }

@@ -14,7 +14,7 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{
     Bits, CompareSwap, DcAddress, DmaMemcpy, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd,
-    Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
+    Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage,
 };
 use mlx5_model::Mode;
 
@@ -25,16 +25,6 @@ use crate::rig::{Rig, wait};
 const MEMORY: usize = 1 << 16;
 /// The access key of the targets.
 pub const KEY: u64 = 0x0dc0_ffee_1234_5678;
-
-fn sge(memory: &MemoryRegion, offset: usize, length: usize) -> Sge {
-    assert!(offset + length <= MEMORY);
-    Sge::new(memory.address() + offset as u64, length as u32, memory.lkey())
-}
-
-fn bytes(memory: &MemoryRegion, offset: usize, length: usize) -> Vec<u8> {
-    let bytes = memory.to_vec(offset, length);
-    bytes
-}
 
 /// One that sends.
 pub struct Initiator {
@@ -148,14 +138,15 @@ impl Target {
     }
 
     pub fn remote(&self, offset: usize) -> Remote {
-        Remote::new(self.memory.remote_address() + offset as u64, self.memory.rkey())
+        self.memory.remote(offset).unwrap()
     }
 
     /// Posts a receive for so many bytes at an offset, which is its id.
     pub fn receive(&mut self, offset: usize, length: usize) {
         // SAFETY: for every post here, the memory lives as long as the queue, and is looked at only
         // when the receive is complete.
-        unsafe { self.shared.post(offset as u64, sge(&self.memory, offset, length)) }.unwrap();
+        unsafe { self.shared.post(offset as u64, self.memory.sge(offset, length).unwrap()) }
+            .unwrap();
     }
 
     pub fn wait(&mut self) -> Completion {
@@ -185,40 +176,40 @@ fn each_operation_reaches_its_target() {
     b.receive(500, 0);
     // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
-        let entries = [sge(&a.memory, 0, 5), sge(&a.memory, 5, 10)];
+        let entries = [a.memory.sge(0, 5).unwrap(), a.memory.sge(5, 10).unwrap()];
         a.send.post(2, SendMessage::new(entries).signaled().to(&to)).unwrap();
         let done = b.received();
         assert_eq!((done.id, done.kind, done.byte_len), (100, ReceiveKind::Send, 15));
         assert_eq!((done.qpn, done.src_qp), (b.qp.number(), a.qp.number()));
-        assert_eq!(bytes(&b.memory, 100, 15), b"sent by entries");
+        assert_eq!(b.memory.to_vec(100, 15), b"sent by entries");
         assert_eq!(a.sent(), (2, SendOperation::Send));
 
         a.send.post(3, SendImm::new(Inline(b"inline"), 0x1234_5678).signaled().to(to)).unwrap();
         let done = b.received();
         assert_eq!((done.id, done.kind), (300, ReceiveKind::SendImm(0x1234_5678)));
         assert_eq!(
-            (a.sent(), bytes(&b.memory, 300, 6)),
+            (a.sent(), b.memory.to_vec(300, 6)),
             ((3, SendOperation::SendImm), b"inline".into())
         );
 
         a.memory.write(1000, &[0x5a; 5000]);
-        let write = RdmaWrite::new(sge(&a.memory, 1000, 5000), b.remote(2000));
+        let write = RdmaWrite::new(a.memory.sge(1000, 5000).unwrap(), b.remote(2000));
         a.send.post(4, write.signaled().to(&to)).unwrap();
         let write = RdmaWriteImm::new(Inline(&[7; 150]), b.remote(9000), 99);
         a.send.post(5, write.signaled().to(&to)).unwrap();
         let done = b.received();
         assert_eq!((done.id, done.kind, done.byte_len), (500, ReceiveKind::WriteImm(99), 150));
-        assert_eq!(bytes(&b.memory, 1999, 5002), [&[0][..], &[0x5a; 5000], &[0]].concat());
-        assert_eq!(bytes(&b.memory, 9000, 150), [7; 150]);
+        assert_eq!(b.memory.to_vec(1999, 5002), [&[0][..], &[0x5a; 5000], &[0]].concat());
+        assert_eq!(b.memory.to_vec(9000, 150), [7; 150]);
         assert_eq!((a.sent(), a.sent()), ((4, SendOperation::Write), (5, SendOperation::WriteImm)));
 
-        let read = RdmaRead::new(sge(&a.memory, 20_000, 5000), b.remote(2000));
+        let read = RdmaRead::new(a.memory.sge(20_000, 5000).unwrap(), b.remote(2000));
         a.send.post(6, read.signaled().to(&to)).unwrap();
         assert_eq!(a.sent(), (6, SendOperation::Read));
-        assert_eq!(bytes(&a.memory, 20_000, 5000), [0x5a; 5000]);
+        assert_eq!(a.memory.to_vec(20_000, 5000), [0x5a; 5000]);
 
         b.memory.write(0, &40u64.to_ne_bytes());
-        let old = |at| Word::new(a.memory.address() + at, a.memory.lkey());
+        let old = |at| a.memory.word(at).unwrap();
         let add = FetchAdd::new(old(0), b.remote(0), 2).signaled();
         let swap = CompareSwap::new(old(8), b.remote(0), 42, 7).signaled();
         a.send.post(7, add.to(&to)).unwrap();
@@ -228,9 +219,9 @@ fn each_operation_reaches_its_target() {
         assert_eq!(a.sent(), (8, SendOperation::CompareSwap));
         assert_eq!(a.sent(), (9, SendOperation::Nop));
     }
-    let words = bytes(&a.memory, 0, 16);
+    let words = a.memory.to_vec(0, 16);
     assert_eq!(words, [40u64.to_ne_bytes(), 42u64.to_ne_bytes()].concat());
-    assert_eq!(bytes(&b.memory, 0, 8), 7u64.to_ne_bytes());
+    assert_eq!(b.memory.to_vec(0, 8), 7u64.to_ne_bytes());
     a.is_quiet();
     b.is_quiet();
 }
@@ -240,7 +231,7 @@ fn atomics_under_masks_reach_their_target() {
     let rig = Rig::new(Mode::Trapped);
     let (mut a, mut b) = (Initiator::new(&rig), Target::new(&rig));
     let to = b.address(&rig);
-    let old = |at| Word::new(a.memory.address() + at, a.memory.lkey());
+    let old = |at| a.memory.word(at).unwrap();
     let (first, second) = (old(0), old(8));
     b.memory.write(0, &0x0000_ffff_0000_00ff_u64.to_ne_bytes());
     // Two sums of 32 bits, of which neither carries into the other; then the lower half is swapped,
@@ -256,9 +247,9 @@ fn atomics_under_masks_reach_their_target() {
     }
     assert!(matches!(a.wait(), Completion::Send(done) if done.id == 1));
     assert!(matches!(a.wait(), Completion::Send(done) if done.id == 2));
-    assert_eq!(bytes(&a.memory, 0, 8), 0x0000_ffff_0000_00ff_u64.to_ne_bytes());
-    assert_eq!(bytes(&a.memory, 8, 8), 0x0001_0000_0000_0000_u64.to_ne_bytes());
-    assert_eq!(bytes(&b.memory, 0, 8), 0x0001_0000_0000_0007_u64.to_ne_bytes());
+    assert_eq!(a.memory.to_vec(0, 8), 0x0000_ffff_0000_00ff_u64.to_ne_bytes());
+    assert_eq!(a.memory.to_vec(8, 8), 0x0001_0000_0000_0000_u64.to_ne_bytes());
+    assert_eq!(b.memory.to_vec(0, 8), 0x0001_0000_0000_0007_u64.to_ne_bytes());
 }
 
 #[test]
@@ -266,12 +257,12 @@ fn the_card_copies_for_an_initiator() {
     let rig = Rig::new(Mode::Trapped);
     let mut a = Initiator::new(&rig);
     a.memory.write(0, b"here and there");
-    let word = |at| Word::new(a.memory.address() + at, a.memory.lkey());
-    let copy = DmaMemcpy::new(sge(&a.memory, 0, 14), word(1000), word(2048));
+    let word = |at| a.memory.word(at).unwrap();
+    let copy = DmaMemcpy::new(a.memory.sge(0, 14).unwrap(), word(1000), word(2048));
     // SAFETY: memory lives to the end, and is looked at when the request is complete.
     unsafe { a.send.post(1, copy.signaled()).unwrap() };
     assert!(matches!(a.wait(), Completion::Send(done) if done.id == 1));
-    assert_eq!(bytes(&a.memory, 1000, 14), b"here and there");
+    assert_eq!(a.memory.to_vec(1000, 14), b"here and there");
 }
 
 #[test]
@@ -295,7 +286,7 @@ fn one_initiator_reaches_many_targets_in_the_order_of_its_requests() {
         for (at, target) in targets.iter_mut().enumerate() {
             assert_eq!(a.sent(), (at as u64, SendOperation::Send));
             assert_eq!(target.received().byte_len, 2);
-            assert_eq!(bytes(&target.memory, 64, 2), [round, at as u8]);
+            assert_eq!(target.memory.to_vec(64, 2), [round, at as u8]);
         }
     }
 }
@@ -329,12 +320,12 @@ fn many_initiators_reach_one_target() {
 fn refused(a: &mut Initiator, b: &Target, remote: Remote, to: DcAddress) -> Status {
     // SAFETY: memory lives to the end.
     unsafe {
-        let write = RdmaWrite::new(sge(&a.memory, 0, 8), remote).signaled();
+        let write = RdmaWrite::new(a.memory.sge(0, 8).unwrap(), remote).signaled();
         a.send.post(1, write.to(to)).unwrap();
     }
     let (id, status) = a.failed();
     assert_eq!(id, 1);
-    let write = RdmaWrite::new(sge(&a.memory, 0, 8), b.remote(0)).signaled();
+    let write = RdmaWrite::new(a.memory.sge(0, 8).unwrap(), b.remote(0)).signaled();
     // SAFETY: memory lives to the end, and the request is not posted.
     assert_eq!(unsafe { a.send.post(2, write.to(to)) }, Err(PostError::WrongState));
     assert_eq!(a.qp.query().unwrap().state, QpState::Error);
@@ -391,7 +382,7 @@ fn rights_that_a_target_does_not_give_are_missed() {
     let mut a = Initiator::new(&rig);
     // SAFETY: memory lives to the end.
     unsafe {
-        let read = RdmaRead::new(sge(&a.memory, 0, 8), b.remote(0)).signaled();
+        let read = RdmaRead::new(a.memory.sge(0, 8).unwrap(), b.remote(0)).signaled();
         a.send.post(1, read.to(to)).unwrap();
     }
     assert_eq!(a.sent(), (1, SendOperation::Read));
@@ -449,7 +440,7 @@ fn a_stream_that_fails_leaves_the_others_going() {
     let mut a = Initiator::like(&rig, &RtsAttributes::default(), Some(streams));
     let to = b.address(&rig);
     let post = |a: &mut Initiator, id, stream, good: bool| {
-        let mut from = sge(&a.memory, 0, 8);
+        let mut from = a.memory.sge(0, 8).unwrap();
         from.lkey ^= u32::from(!good) << 8;
         let write = RdmaWrite::new(from, b.remote(0)).signaled();
         // SAFETY: memory lives to the end.

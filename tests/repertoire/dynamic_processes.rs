@@ -3,9 +3,7 @@
 use mlx5::connect::{Connection, ConnectionData, RemoteRegion};
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::verbs::AddressHandle;
-use mlx5::wqe::{
-    DcAddress, FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage, Sge, Word,
-};
+use mlx5::wqe::{DcAddress, FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage};
 
 use super::dynamic::{Initiator, KEY, Target};
 use super::processes::with_peer;
@@ -50,9 +48,8 @@ fn both(rig: &Rig, connection: &mut Connection) {
     }
     let theirs = exchange(rig, connection, &targets);
     let mut own = Initiator::new(rig);
-    let sge =
-        |at: usize, length| Sge::new(own.memory.address() + at as u64, length, own.memory.lkey());
-    let word = Word::new(own.memory.address() + 16, own.memory.lkey());
+    let sge = |at: usize, length| own.memory.sge(at, length).unwrap();
+    let word = own.memory.word(16).unwrap();
     let (from, into) = (sge(0, 8), sge(8, 8));
     own.memory.write(0, &0x5eed_u64.to_ne_bytes());
     connection.barrier(1).unwrap();

@@ -12,7 +12,7 @@ use mlx5::verbs::{
     Capacities, CqeSize, DeviceMemory, DmaBufRegion, MemoryRegion, Mkey, Pages, QueuePair,
     SharedReceiveQueue,
 };
-use mlx5::wqe::{CompareSwap, FetchAdd, Inline, RdmaRead, Remote, SendMessage, Sge, Word};
+use mlx5::wqe::{CompareSwap, FetchAdd, Inline, RdmaRead, SendMessage, Sge, Word};
 
 use crate::rig::made::{ALIKE, Cq, queue_pair};
 use crate::rig::{Rig, connect_made, lead_to, wait};
@@ -64,7 +64,7 @@ impl Memory {
         let card = DeviceMemory::allocate(&rig.context, LENGTH, 12).unwrap();
         let device = rig.pd.register_device(&card, 0, LENGTH, access).unwrap();
         let behind = rig.pd.allocate(3 * LENGTH, access).unwrap();
-        let piece = |at: usize| Sge::new(behind.address() + at as u64, 4096, behind.lkey());
+        let piece = |at: usize| behind.sge(at, 4096).unwrap();
         let entry = devx::Klm { addr: piece(LENGTH).addr, lkey: behind.lkey() };
         // SAFETY: the region lives longer than the keys, and is looked at by copies alone.
         let (list, equal) = unsafe {
@@ -148,7 +148,7 @@ fn queue_pairs_put_no_data_into_cqes_unless_asked() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let memory = Memory::new(&rig);
     let mut near = rig.memory(LENGTH);
-    let remote = Remote::new(near.remote_address(), near.rkey());
+    let remote = near.remote(0).unwrap();
     let shape = Capacities {
         max_send_wr: 64,
         max_recv_wr: 64,

@@ -59,13 +59,13 @@ fn device_memory_is_sent_from_and_written_to() {
             .unwrap();
         assert_eq!(b.received().byte_len, 28);
         assert_eq!(a.sent().0, 2);
-        assert_eq!(b.bytes(0, 20), b"from the card's own!");
-        assert_eq!(b.bytes(20, 8), 0x0123_4567_89ab_cdef_u64.to_ne_bytes());
+        assert_eq!(b.memory.to_vec(0, 20), b"from the card's own!");
+        assert_eq!(b.memory.to_vec(20, 8), 0x0123_4567_89ab_cdef_u64.to_ne_bytes());
         b.send
             .post(3, RdmaRead::new(b.sge(300, 100), region.remote(0).unwrap()).signaled())
             .unwrap();
         assert_eq!(b.sent().0, 3);
-        assert_eq!(b.bytes(300, 20), b"from the card's own!");
+        assert_eq!(b.memory.to_vec(300, 20), b"from the card's own!");
         // As a target: of a WRITE, and of atomics.
         b.send
             .post(4, RdmaWrite::new(Inline(b"to the card"), region.remote(200).unwrap()).signaled())
@@ -79,7 +79,7 @@ fn device_memory_is_sent_from_and_written_to() {
         let word = b.memory.word(0).unwrap();
         b.send.post(5, FetchAdd::new(word, region.remote(8).unwrap(), 2).signaled()).unwrap();
         assert_eq!(b.sent().0, 5);
-        assert_eq!((memory.load(104), b.bytes(0, 8)), (42, 40_u64.to_ne_bytes().to_vec()));
+        assert_eq!((memory.load(104), b.memory.to_vec(0, 8)), (42, 40_u64.to_ne_bytes().to_vec()));
         b.send
             .post(6, CompareSwap::new(word, region.remote(8).unwrap(), 42, 7).signaled())
             .unwrap();
@@ -96,7 +96,7 @@ fn device_memory_is_sent_from_and_written_to() {
             .unwrap();
         assert_eq!(b.sent().0, 7);
     }
-    assert_eq!(b.bytes(400, 11), b"to the card");
+    assert_eq!(b.memory.to_vec(400, 11), b"to the card");
 }
 
 #[test]
@@ -300,12 +300,12 @@ fn nobodys_memory_gives_zeroes_and_takes_anything() {
             a.send.post(id, SendMessage::new(list).signaled()).unwrap();
             assert_eq!(b.received().byte_len, 10 + length);
             assert_eq!(a.sent().0, id);
-            assert_eq!(b.bytes(0, 14), b"head \x07\x07\x07 tail\x07");
+            assert_eq!(b.memory.to_vec(0, 14), b"head \x07\x07\x07 tail\x07");
         }
         b.receive.post(3, b.sge(0, 100)).unwrap();
         a.send.post(3, SendMessage::new(nothing.sge(100)).signaled()).unwrap();
         assert_eq!((b.received().id, a.sent().0), (3, 3));
-        assert_eq!(b.bytes(0, 100), [0; 100]);
+        assert_eq!(b.memory.to_vec(0, 100), [0; 100]);
         // A peer gets nowhere with it.
         let remote = mlx5::wqe::Remote::new(0, nothing.lkey());
         a.send.post(4, RdmaRead::new(a.sge(0, 8), remote).signaled()).unwrap();
@@ -324,7 +324,7 @@ fn memory_on_demand_comes_when_the_card_wants_it() {
     let length = 1 << 30;
     let access = all_rights() | Access::ON_DEMAND;
     let region = rig.pd.register(Pages::new(length).unwrap(), access).unwrap();
-    let at = |offset: u64, length| Sge::new(region.address() + offset, length, region.lkey());
+    let at = |offset, length| region.sge(offset, length).unwrap();
     let page = 4096;
     assert!(!resident(region.as_ptr(), 500 << 20));
     // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
@@ -352,8 +352,9 @@ fn memory_on_demand_comes_when_the_card_wants_it() {
     assert_eq!(refusal(pinned, Prefetch::Read, &rig.pd), Errno(libc::ENOENT));
     let other = ProtectionDomain::new(&rig.context).unwrap();
     assert_eq!(refusal(at(0, 8), Prefetch::Read, &other), Errno(libc::ENOENT));
-    assert_eq!(refusal(at(length as u64, 8), Prefetch::Read, &rig.pd), Errno(libc::EFAULT));
-    let reading = rig.pd.register(Pages::new(page as usize).unwrap(), Access::ON_DEMAND).unwrap();
+    let beyond = Sge { addr: region.address() + length as u64, ..at(0, 8) };
+    assert_eq!(refusal(beyond, Prefetch::Read, &rig.pd), Errno(libc::EFAULT));
+    let reading = rig.pd.register(Pages::new(page).unwrap(), Access::ON_DEMAND).unwrap();
     let sge = reading.source(0, 8).unwrap();
     assert_eq!(refusal(sge, Prefetch::Write, &rig.pd), Errno(libc::EPERM));
 }
@@ -385,7 +386,7 @@ fn memory_on_demand_that_is_gone_fails_the_request() {
             .post(1, RdmaWrite::new(whole.sge(place, 29).unwrap(), b.remote(0)).signaled())
             .unwrap();
         assert_eq!(a.sent().0, 1);
-        assert_eq!(b.bytes(0, 29), text);
+        assert_eq!(b.memory.to_vec(0, 29), text);
         b.send
             .post(2, RdmaWrite::new(Inline(b"and back"), whole.remote(place).unwrap()).signaled())
             .unwrap();
@@ -421,7 +422,7 @@ fn a_descriptors_memory_is_reached_by_addresses_of_choice() {
             .unwrap();
         assert_eq!(b.sent().0, 2);
     }
-    assert_eq!(a.bytes(100, 12), b"across pages");
+    assert_eq!(a.memory.to_vec(100, 12), b"across pages");
     let file = std::fs::File::from(fd.try_clone().unwrap());
     let mut bytes = [0; 12];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 4096 + 8 + 4080).unwrap();
@@ -442,8 +443,8 @@ fn regions_change_rights_and_domain_under_their_keys() {
     let (rig, [mut a, mut b]) = pair();
     let mut region = rig.pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
     let keys = (region.lkey(), region.rkey());
-    let remote = mlx5::wqe::Remote::new(region.remote_address(), region.rkey());
     region.set_access(all_rights()).unwrap();
+    let remote = region.remote(0).unwrap();
     assert_eq!((region.access(), (region.lkey(), region.rkey())), (all_rights(), keys));
     assert!(region.as_mut_slice().is_none());
     region.set_access(Access::REMOTE_WRITE).unwrap_err();
@@ -472,7 +473,7 @@ fn regions_change_rights_and_domain_under_their_keys() {
 fn a_region_gets_another_buffer_and_returns_the_old_one() {
     let (rig, [mut a, mut b]) = pair();
     let mut region = rig.pd.register(vec![1_u8; 4096], all_rights()).unwrap();
-    let before = mlx5::wqe::Remote::new(region.remote_address(), region.rkey());
+    let before = region.remote(0).unwrap();
     let old = region.replace_buffer(vec![2_u8; 70_000]).unwrap();
     assert_eq!((old, region.len()), (vec![1; 4096], 70_000));
     assert_eq!(region.access(), all_rights());
@@ -572,7 +573,7 @@ fn relaxed_ordering_changes_nothing_that_a_completion_tells_of() {
     assert!(region.access().contains(Access::RELAXED_ORDERING));
     // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
     unsafe {
-        let sge = Sge::new(region.address(), 65536, region.lkey());
+        let sge = region.sge(0, 65536).unwrap();
         b.receive.post(1, sge).unwrap();
         a.memory.write(0, &[3; 65536]);
         a.send.post(1, SendMessage::new(a.sge(0, 65536)).signaled()).unwrap();

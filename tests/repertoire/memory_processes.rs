@@ -87,8 +87,8 @@ fn peer_of_memory(rig: Rig, mut control: Connection) {
     for id in 1..=5 {
         assert_eq!(side.sent().0, id);
     }
-    assert_eq!(side.bytes(0, 20), b"to the card, from it");
-    assert_eq!(side.bytes(1024, 8), 40_u64.to_ne_bytes());
+    assert_eq!(side.memory.to_vec(0, 20), b"to the card, from it");
+    assert_eq!(side.memory.to_vec(1024, 8), 40_u64.to_ne_bytes());
     control.barrier(1).unwrap();
     let refused = [read_only, card.offset(4090), described.offset(8192)];
     for (side, at) in connections[1..].iter_mut().zip(refused) {

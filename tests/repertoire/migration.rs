@@ -7,7 +7,7 @@ use mlx5::verbs::{
     AckTimeout, AddressVector, AlternatePath, AsyncEvent, EventSource, Init, MigrationState,
     QueuePair, RtrAttributes, Rts, RtsAttributes,
 };
-use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage, Sge};
+use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage};
 
 use crate::rig::{PATIENCE, Rig};
 use crate::unreliable::Side;
@@ -86,14 +86,14 @@ fn a_broken_path_is_left_when_the_peer_is_ready() {
     // A message from the peer arms the first side, whose acknowledge goes nowhere yet.
     // SAFETY: memory lives to the end.
     unsafe {
-        a.receive.post(1, Sge::new(a.memory.address(), 64, a.memory.lkey())).unwrap();
+        a.receive.post(1, a.memory.sge(0, 64).unwrap()).unwrap();
         b.send.post(2, SendMessage::new(Inline(b"are you ready?")).signaled()).unwrap();
     }
     assert_eq!(a.received().byte_len, 14);
     assert_eq!(migration(&a.qp), MigrationState::Armed);
     let to = b.remote(0);
     write(&mut a, 3, to);
-    assert_eq!(b.bytes(0, 6), b"moving");
+    assert_eq!(b.memory.to_vec(0, 6), b"moving");
     assert_eq!(event(&rig), ("PATH_MIG", a.qp.number()));
     let now = a.qp.query().unwrap();
     assert_eq!((now.migration, now.address.dlid), (MigrationState::Migrated, lid(&rig)));

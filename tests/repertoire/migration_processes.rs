@@ -90,7 +90,7 @@ impl End for Side<Rc> {
             Completion::Send(_) => Happened::Sent,
             Completion::Receive(done) => {
                 let ReceiveKind::SendImm(imm) = done.kind else { panic!("{done:?}") };
-                assert_eq!(self.bytes(done.id as usize * ROOM, 4), imm.to_be_bytes());
+                assert_eq!(self.memory.to_vec(done.id as usize * ROOM, 4), imm.to_be_bytes());
                 Happened::Received { id: done.id, imm }
             }
             Completion::Failed(failure) => Happened::Failed(failure.status.wc_status()),
@@ -130,7 +130,7 @@ impl End for Library<Rc> {
             status::IBV_WC_SUCCESS => {
                 // SAFETY: every message has an immediate.
                 let imm = u32::from_be(unsafe { done.imm_data_invalidated_rkey_union.imm_data });
-                assert_eq!(self.bytes(done.wr_id as usize * ROOM, 4), imm.to_be_bytes());
+                assert_eq!(self.memory.to_vec(done.wr_id as usize * ROOM, 4), imm.to_be_bytes());
                 Happened::Received { id: done.wr_id, imm }
             }
             failed => Happened::Failed(failed),

@@ -37,11 +37,6 @@ fn at(end: &End, offset: usize) -> u64 {
     end.region.address() + offset as u64
 }
 
-fn bytes(end: &End, offset: usize, length: usize) -> Vec<u8> {
-    let bytes = end.region.to_vec(offset, length);
-    bytes
-}
-
 /// Returns the initial content of these places of a region.
 fn pattern(places: impl IntoIterator<Item = usize>) -> Vec<u8> {
     places.into_iter().map(|at| (at % 251) as u8).collect()
@@ -59,7 +54,7 @@ fn configure<L: KeyLayout>(end: &mut End, request: ConfigureKey<L>) {
 /// `a` writes `data` to `b` by a key, at an address behind it.
 fn write(pair: &mut Pair, key: &Mkey, address: u64, data: &[u8]) {
     pair.a.region.write(12_000, data);
-    let from = pair.a.sge(12_000, data.len() as u32);
+    let from = pair.a.sge(12_000, data.len());
     pair.a.post(5, RdmaWrite::new(from, Remote::new(address, key.rkey())).signaled());
 }
 
@@ -79,18 +74,18 @@ fn a_list_gathers_and_scatters_at_this_side() {
         pair.a.post(2, SendMessage::new(sge).signaled());
         assert_eq!(pair.a.success(), 2);
         assert!(matches!(pair.b.next(), Completion::Receive(done) if done.id == 1));
-        assert_eq!(bytes(&pair.b, 8192, to - from), whole[from..to], "{from}..{to}");
+        assert_eq!(pair.b.region.to_vec(8192, to - from), whole[from..to], "{from}..{to}");
     }
     // As what a message is received into.
     pair.a.receive(3, Sge::new(0, whole.len() as u32, key.lkey()));
     pair.b.region.write(8192, &vec![0xee; whole.len()]);
-    pair.b.post(4, SendMessage::new(pair.b.sge(8192, whole.len() as u32)).signaled());
+    pair.b.post(4, SendMessage::new(pair.b.sge(8192, whole.len())).signaled());
     assert_eq!(pair.b.success(), 4);
     assert!(matches!(pair.a.next(), Completion::Receive(done) if done.id == 3));
     for place in places {
-        assert_eq!(bytes(&pair.a, place, 1), [0xee], "{place}");
+        assert_eq!(pair.a.region.to_vec(place, 1), [0xee], "{place}");
     }
-    assert_eq!(bytes(&pair.a, 107, 10), pattern(107..117));
+    assert_eq!(pair.a.region.to_vec(107, 10), pattern(107..117));
 }
 
 #[test]
@@ -114,7 +109,7 @@ fn a_strided_pattern_is_walked() {
     pair.a.post(2, SendMessage::new(Sge::new(0, 55, key.lkey())).signaled());
     assert_eq!(pair.a.success(), 2);
     assert!(matches!(pair.b.next(), Completion::Receive(done) if done.id == 1));
-    assert_eq!(bytes(&pair.b, 8192, 55), whole);
+    assert_eq!(pair.b.region.to_vec(8192, 55), whole);
     // One byte more is behind its end.
     pair.a.post(3, SendMessage::new(Sge::new(0, 56, key.lkey())).signaled());
     pair.a.send_fails(3, Status::LocalProtection);
@@ -129,12 +124,12 @@ fn a_peer_reaches_what_the_key_leads_to_by_the_rights_that_it_has() {
     configure(&mut pair.b, key.configure().access(BOTH).layout(pieces));
     write(&mut pair, &key, 12, b"12345678");
     assert_eq!(pair.a.success(), 5);
-    assert_eq!(bytes(&pair.b, 268, 4), b"1234");
-    assert_eq!(bytes(&pair.b, 1024, 4), b"5678");
+    assert_eq!(pair.b.region.to_vec(268, 4), b"1234");
+    assert_eq!(pair.b.region.to_vec(1024, 4), b"5678");
     let from = Remote::new(10, key.rkey());
     pair.a.post(6, RdmaRead::new(pair.a.sge(0, 8), from).signaled());
     assert_eq!(pair.a.success(), 6);
-    assert_eq!(bytes(&pair.a, 0, 8), [&pattern(266..268)[..], b"123456"].concat());
+    assert_eq!(pair.a.region.to_vec(0, 8), [&pattern(266..268)[..], b"123456"].concat());
     for address in [32, 31, u64::MAX, pair.b.region.address()] {
         write(&mut pair, &key, address, b"outside");
         pair.a.send_fails(5, Status::RemoteAccess);
@@ -169,7 +164,7 @@ fn a_key_is_taken_out_of_use_and_put_in_use_again() {
     configure(&mut pair.b, key.configure());
     write(&mut pair, &key, 0, b"again");
     assert_eq!(pair.a.success(), 5);
-    assert_eq!(bytes(&pair.b, 256, 5), b"again");
+    assert_eq!(pair.b.region.to_vec(256, 5), b"again");
     pair.b.post(1, key.invalidate().signaled());
     assert_eq!(pair.b.success(), 1);
     write(&mut pair, &key, 0, b"gone");
@@ -190,14 +185,14 @@ fn a_list_is_fetched_from_memory() {
         (0..256).flat_map(|piece| ListAt::entry(pair.b.sge(4096 + piece * 8, 4))).collect();
     let mut entries = pair.b.pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
     entries.write(0, &list);
-    let at = Sge::new(entries.address(), 4096, entries.lkey());
+    let at = entries.sge(0, 4096).unwrap();
     let layout = ListAt { entries: at, length: 1024 };
     configure(&mut pair.b, key.configure().access(BOTH).layout(layout));
     let from = Remote::new(2, key.rkey());
     pair.a.post(6, RdmaRead::new(pair.a.sge(0, 1022), from).signaled());
     assert_eq!(pair.a.success(), 6);
     let places = (0..256).flat_map(|piece| 4096 + piece * 8..4100 + piece * 8).skip(2);
-    assert_eq!(bytes(&pair.a, 0, 1022), pattern(places));
+    assert_eq!(pair.a.region.to_vec(0, 1022), pattern(places));
     // A list that cannot be read.
     for entries in [Sge { lkey: at.lkey ^ 0x100, ..at }, Sge { addr: at.addr + 64, ..at }] {
         pair.b.post(1, key.configure().layout(ListAt { entries, length: 64 }).signaled());
@@ -224,8 +219,8 @@ fn keys_over_keys_over_keys_lead_as_deep_as_the_card_goes() {
             assert_eq!(pair.a.success(), 6, "{depth}");
             let halves = [pattern(256..272), pattern(512..528)];
             let first = depth as usize % 2;
-            assert_eq!(bytes(&pair.a, 0, 16), halves[first]);
-            assert_eq!(bytes(&pair.a, 16, 16), halves[1 - first]);
+            assert_eq!(pair.a.region.to_vec(0, 16), halves[first]);
+            assert_eq!(pair.a.region.to_vec(16, 16), halves[1 - first]);
         } else {
             pair.a.send_fails(6, Status::RemoteAccess);
             pair.works_again();
@@ -255,20 +250,20 @@ fn what_a_key_cannot_be_is_refused_by_the_card() {
     refused(&mut pair, ConfigureKey::new(region).layout([one]));
     // What it leads to is looked at when it is used.
     let other = elsewhere.allocate(4096, EVERYTHING).unwrap();
-    for piece in [Sge::new(other.address(), 8, other.lkey()), Sge::new(0, 8, 0x77_0000)] {
+    for piece in [other.sge(0, 8).unwrap(), Sge::new(0, 8, 0x77_0000)] {
         configure(&mut pair.b, key.configure().access(BOTH).layout([piece]));
         write(&mut pair, &key, 0, b"away");
         pair.a.send_fails(5, Status::RemoteAccess);
         pair.works_again();
     }
     // A piece beyond its region; a region that went.
-    let beyond = pair.b.sge(LENGTH - 4, 8);
+    let beyond = Sge { length: 8, ..pair.b.sge(LENGTH - 4, 4) };
     configure(&mut pair.b, key.configure().access(BOTH).layout([beyond]));
     write(&mut pair, &key, 0, b"12345678");
     pair.a.send_fails(5, Status::RemoteAccess);
     pair.works_again();
     let short_lived = pair.b.pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
-    let piece = Sge::new(short_lived.address(), 8, short_lived.lkey());
+    let piece = short_lived.sge(0, 8).unwrap();
     configure(&mut pair.b, key.configure().access(BOTH).layout([piece]));
     drop(short_lived);
     write(&mut pair, &key, 0, b"late");
@@ -276,7 +271,7 @@ fn what_a_key_cannot_be_is_refused_by_the_card() {
     pair.works_again();
     // A region that may not be written, below a key that may.
     let read_only = pair.b.pd.allocate(4096, Access::REMOTE_READ).unwrap();
-    let piece = Sge::new(read_only.address(), 8, read_only.lkey());
+    let piece = read_only.source(0, 8).unwrap();
     configure(&mut pair.b, key.configure().access(BOTH).layout([piece]));
     write(&mut pair, &key, 0, b"written?");
     pair.a.send_fails(5, Status::RemoteAccess);
@@ -383,7 +378,7 @@ fn a_key_is_used_by_the_request_behind_its_configuration() {
     }
     assert_eq!(pair.a.success(), 4);
     assert!(matches!(pair.b.next(), Completion::Receive(done) if done.byte_len == 8));
-    assert_eq!(bytes(&pair.b, 8192, 8), pattern((104..108).chain(300..304)));
+    assert_eq!(pair.b.region.to_vec(8192, 8), pattern((104..108).chain(300..304)));
 }
 
 /// Number of a protection domain.
@@ -482,7 +477,7 @@ fn weave(rig: &Rig, mut connection: Connection) {
     let theirs = connection.exchange(&mine).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let inbox = Sge::new(memory.address() + 2048, 64, memory.lkey());
+    let inbox = memory.sge(2048, 64).unwrap();
     // SAFETY: the memory lives to the end, and is read when the receive is complete.
     unsafe { receive.post(1, inbox).unwrap() };
     let qp = qp.rtr(&rig.local.rtr(&mine, &theirs)).map_err(|failed| failed.error).unwrap();

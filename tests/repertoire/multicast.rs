@@ -39,7 +39,7 @@ pub fn to_group(rig: &Rig, number: u8, qkey: u32) -> UdAddress {
 
 /// The header that lies before a datagram.
 pub fn header(side: &Side<Ud>, done: &ReceiveDone, at: usize) -> Option<DatagramHeader> {
-    DatagramHeader::read(done, &side.bytes(at, 40).try_into().unwrap())
+    DatagramHeader::read(done, &side.memory.to_vec(at, 40).try_into().unwrap())
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn every_member_gets_its_copy_and_nobody_else() {
         for side in &mut sides[1..3] {
             let done = side.received();
             assert_eq!((done.id, done.src_qp, done.datagram()), (0, sender, 40..46));
-            assert_eq!(side.bytes(40, 6), b"to all");
+            assert_eq!(side.memory.to_vec(40, 6), b"to all");
             let header = header(side, &done, 0).expect("multicast is global");
             assert_eq!((header.destination, header.hop_limit), (group(&rig, 1).0, 64));
             side.is_quiet();
@@ -81,7 +81,7 @@ fn every_member_gets_its_copy_and_nobody_else() {
         assert_eq!(sides[3].sent(), (10, SendOperation::Send));
         for side in &mut sides[..3] {
             let done = side.received();
-            assert_eq!((done.id, side.bytes(1040, 12)), (1, b"from outside".into()));
+            assert_eq!((done.id, side.memory.to_vec(1040, 12)), (1, b"from outside".into()));
         }
         // A queue pair that has left gets nothing more.
         drop(memberships.remove(1));
@@ -91,13 +91,16 @@ fn every_member_gets_its_copy_and_nobody_else() {
             .unwrap();
         assert_eq!(sides[3].sent(), (11, SendOperation::Send));
         for at in [0, 2] {
-            assert_eq!((sides[at].received().id, sides[at].bytes(2040, 60)), (2, vec![7; 60]));
+            assert_eq!(
+                (sides[at].received().id, sides[at].memory.to_vec(2040, 60)),
+                (2, vec![7; 60])
+            );
         }
         sides[1].is_quiet();
         sides[3].is_quiet();
         // To a group that has the sender alone.
         sides[3].send.post(12, SendMessage::new(Inline(b"echo")).to(&to[1])).unwrap();
-        assert_eq!((sides[3].received().id, sides[3].bytes(40, 4)), (0, b"echo".into()));
+        assert_eq!((sides[3].received().id, sides[3].memory.to_vec(40, 4)), (0, b"echo".into()));
     }
 }
 
@@ -115,7 +118,10 @@ fn a_wrong_key_keeps_a_message_from_a_group() {
         member.is_quiet();
         sender.send.post(2, SendMessage::new(Inline(b"yes")).signaled().to(&right)).unwrap();
     }
-    assert_eq!((sender.sent().0, member.received().id, member.bytes(40, 3)), (2, 1, b"yes".into()));
+    assert_eq!(
+        (sender.sent().0, member.received().id, member.memory.to_vec(40, 3)),
+        (2, 1, b"yes".into())
+    );
 }
 
 #[test]

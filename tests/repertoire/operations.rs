@@ -53,9 +53,12 @@ fn number<N: Number>(
     let check = |a: &mut Side<Rc>, b: &Side<Rc>, operation: SendOperation, was: u64, is: u64| {
         let Completion::Send(done) = a.wait() else { panic!("{operation:?}") };
         assert_eq!((done.operation, done.byte_len), (operation, size as u32));
-        assert_eq!(a.bytes(OLD, size), returned(value(was)));
-        assert_eq!(b.bytes(AT, size), bytes(value(is)));
-        assert_eq!((b.bytes(AT - 8, 8), b.bytes(AT + size, 32)), (vec![0; 8], vec![0; 32]));
+        assert_eq!(a.memory.to_vec(OLD, size), returned(value(was)));
+        assert_eq!(b.memory.to_vec(AT, size), bytes(value(is)));
+        assert_eq!(
+            (b.memory.to_vec(AT - 8, 8), b.memory.to_vec(AT + size, 32)),
+            (vec![0; 8], vec![0; 32])
+        );
     };
     let (add, swap) = (SendOperation::MaskedFetchAdd, SendOperation::MaskedCompareSwap);
     // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
@@ -110,10 +113,7 @@ fn the_old_value_comes_in_the_cqe_where_the_queue_pair_says_so() {
     let mut completions = CqReader::new(&cqs[0]).unwrap();
     let mut send = SendQueue::new(&first, &mut completions, SendConfig::default()).unwrap();
     let mut memory = rig.memory(4096);
-    let (old, at) = (
-        Word::new(memory.address() + 1024, memory.lkey()),
-        Remote::new(memory.remote_address(), memory.rkey()),
-    );
+    let (old, at) = (memory.word(1024).unwrap(), memory.remote(0).unwrap());
     memory.write(0, &0x11u128.to_be_bytes());
     // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
@@ -153,7 +153,7 @@ fn atomics_under_masks_fail_as_others_do() {
         assert_eq!((failure.id, failure.status, failure.opcode), (9, status, 0x15));
         // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         assert_eq!(unsafe { a.send.post(10, add(&a, at)) }, Err(PostError::WrongState));
-        assert_eq!(b.bytes(AT, 16), [0; 16]);
+        assert_eq!(b.memory.to_vec(AT, 16), [0; 16]);
     }
 }
 
@@ -170,7 +170,7 @@ fn the_safe_layer_has_atomics_under_masks() {
     let (first, _second) = rig.connect(first, second);
     let mut channel = Endpoint::new(first, receiver, completions, SendConfig::default()).unwrap();
     let memory = rig.memory(64);
-    let at = Remote::new(memory.remote_address(), memory.rkey());
+    let at = memory.remote(0).unwrap();
     let old = |length| MrSlice::new(rig.pd.allocate(length, all_rights()).unwrap());
     let refused = channel.post(1, MaskedFetchAdd::new(old(15), at, 5u128).signaled()).unwrap_err();
     assert_eq!(refused.error, PostError::Encode(EncodeError::WordTooShort));
@@ -205,7 +205,7 @@ fn the_card_copies_memory() {
         let copy = DmaMemcpy::new(a.sge(0, 30_000), word(&a, 32_000), notes);
         a.send.post(1, copy.signaled()).unwrap();
         assert_eq!(a.sent(), (1, SendOperation::DmaMemcpy));
-        assert_eq!(a.bytes(32_000, 30_000), bytes);
+        assert_eq!(a.memory.to_vec(32_000, 30_000), bytes);
         let nothing = DmaMemcpy::new(a.sge(0, 0), word(&a, 0), notes);
         assert_eq!(a.send.post(2, nothing), Err(PostError::Encode(EncodeError::NothingToCopy)));
         let long = Sge { length: (1 << 31) + 1, ..a.sge(0, 1) };
@@ -248,7 +248,7 @@ fn wqes_given_as_bytes_are_executed() {
         a.send.post(2, RawWqe::new(&send).unwrap()).unwrap();
         let done = b.received();
         assert_eq!((done.kind, done.byte_len), (ReceiveKind::SendImm(0x1234), 9));
-        assert_eq!(b.bytes(100, 9), b"raw bytes");
+        assert_eq!(b.memory.to_vec(100, 9), b"raw bytes");
         assert_eq!(a.sent(), (2, SendOperation::SendImm));
         // Unsignaled as it is; of several blocks, round the ring, in one batch with others.
         for round in 0..100u8 {
@@ -268,7 +268,7 @@ fn wqes_given_as_bytes_are_executed() {
         let copy = bytes(1, 0x2f, 0x08, 0, &[copy[0], copy[1], pointer(a.sge(500, 9))]);
         a.send.post(6, RawWqe::new(&copy).unwrap()).unwrap();
         assert_eq!(a.sent(), (6, SendOperation::DmaMemcpy));
-        assert_eq!(a.bytes(500, 9), b"raw bytes");
+        assert_eq!(a.memory.to_vec(500, 9), b"raw bytes");
         // What no card knows.
         let unknown = bytes(0, 0x3e, 0, 0, &[]);
         a.send.post(7, RawWqe::new(&unknown).unwrap()).unwrap();
@@ -288,7 +288,7 @@ fn wqes_given_as_bytes_are_executed_on_other_transports() {
         b.receive.post(1, b.sge(100, 64)).unwrap();
         let send = bytes(0, 0x0a, 0x08, 0, &[pointer(a.sge(0, 9))]);
         a.send.post(2, RawWqe::new(&send).unwrap()).unwrap();
-        assert_eq!((b.received().byte_len, b.bytes(100, 9)), (9, b"raw bytes".into()));
+        assert_eq!((b.received().byte_len, b.memory.to_vec(100, 9)), (9, b"raw bytes".into()));
         assert_eq!(a.sent(), (2, SendOperation::Send));
         let nop = bytes(0, 0x00, 0x08, 0, &[]);
         c.send.post(4, RawWqe::new(&nop).unwrap()).unwrap();
@@ -333,7 +333,7 @@ fn count(rig: &Rig, mut connection: Connection) {
     connection.barrier(1).unwrap();
     let region = theirs.region.unwrap();
     let at = Remote::new(region.address, region.rkey);
-    let old = |bytes| Word::new(memory.address() + 1024 + bytes, memory.lkey());
+    let old = |bytes: usize| memory.word(1024 + bytes).unwrap();
     for id in 0..ADDITIONS as u64 {
         // SAFETY: memory lives to the end.
         unsafe {

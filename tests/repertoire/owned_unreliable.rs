@@ -14,7 +14,7 @@ use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
     AddressHandle, QueuePair, QueuePairBuilder, Rts, UdInitAttributes, UnreliableRtsAttributes,
 };
-use mlx5::wqe::{Inline, Nop, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, UdAddress};
+use mlx5::wqe::{Inline, Nop, RdmaWrite, RdmaWriteImm, SendImm, SendMessage, UdAddress};
 
 use super::unreliable::QKEY;
 use crate::rig::{PATIENCE, Rig};
@@ -98,7 +98,7 @@ fn connections_give_their_memory_back() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let [mut a, mut b] = connections(&rig);
     let target = rig.memory(64);
-    let remote = Remote::new(target.remote_address(), target.rkey());
+    let remote = target.remote(0).unwrap();
     for id in 0..3 {
         b.post_receive(id, MrSlice::from(rig.memory(32))).unwrap();
     }

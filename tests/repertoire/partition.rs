@@ -91,7 +91,7 @@ fn connected(rig: &Rig, partitions: [u16; 2]) -> [Side<Rc>; 2] {
     let mut receives = qps.iter().zip(&mut readers).map(|(qp, reader)| {
         let mut receive = ReceiveQueue::new(qp, reader, ReceiveConfig::default()).unwrap();
         let memory = rig.memory(4096);
-        let room = mlx5::wqe::Sge::new(memory.address(), 64, memory.lkey());
+        let room = memory.sge(0, 64).unwrap();
         // SAFETY: the memory lives as long as the queue.
         unsafe { receive.post(7, room).unwrap() };
         (receive, memory)

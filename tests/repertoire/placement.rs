@@ -12,7 +12,7 @@ use mlx5::verbs::{
     CompletionQueue, Errno, HugePageSize, Pages, Placement, QueueAllocator, QueueBuffer, QueuePair,
     Rts, ThreadDomain,
 };
-use mlx5::wqe::{Inline, RdmaWrite, Remote};
+use mlx5::wqe::{Inline, RdmaWrite};
 
 use crate::rig::verbs::{CqMemory, QpMemory};
 use crate::rig::{Rig, wait};
@@ -45,7 +45,7 @@ fn addresses(cq: &CompletionQueue, qp: &QueuePair<Rc, Rts>) -> [*const u8; 5] {
 
 fn works(rig: &Rig, cq: &CompletionQueue, qp: &QueuePair<Rc, Rts>) {
     let memory = rig.memory(4096);
-    let remote = Remote::new(memory.remote_address(), memory.rkey());
+    let remote = memory.remote(0).unwrap();
     let mut completions = CqReader::new(cq).unwrap();
     let mut queue = SendQueue::new(qp, &mut completions, SendConfig::default()).unwrap();
     for id in 0..300 {

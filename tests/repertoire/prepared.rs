@@ -55,7 +55,7 @@ fn on_an_unreliable_connection() {
         b.is_quiet();
         prepared.fire(change(id)).unwrap();
         assert_eq!(b.received().kind, ReceiveKind::WriteImm(id as u32));
-        assert_eq!(b.bytes(500, 140), changed::<140>(id));
+        assert_eq!(b.memory.to_vec(500, 140), changed::<140>(id));
         assert_eq!(sent(&mut completions, &mut prepared), id);
     }
 }
@@ -76,7 +76,7 @@ fn as_datagrams_and_after_a_failure_once_the_queue_has_recovered() {
             prepared.fire(change(id)).unwrap();
             let done = b.received();
             assert_eq!((done.kind, done.byte_len), (ReceiveKind::SendImm(7), 40 + 188));
-            assert_eq!(b.bytes(40, 188), changed::<188>(id), "round {round}");
+            assert_eq!(b.memory.to_vec(40, 188), changed::<188>(id), "round {round}");
             assert_eq!(sent(&mut completions, &mut prepared), id);
         }
         send = prepared.into_queue();

@@ -136,13 +136,7 @@ pub fn exchange_datagrams(
 
 impl<T: Transport> Library<T> {
     pub fn sge(&self, offset: usize, length: usize) -> Sge {
-        assert!(offset + length <= MEMORY);
-        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
-    }
-
-    pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let bytes = self.memory.to_vec(offset, length);
-        bytes
+        self.memory.sge(offset, length).unwrap()
     }
 
     /// Posts a signaled request, of which `say` says what verbs have no common place for. Memory that

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, DedicatedRegister, QueueError, RegisterUse, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{Inline, RdmaWrite, Remote};
+use mlx5::verbs::{CompletionQueue, QueuePair, Rts, ThreadDomain};
+use mlx5::wqe::{Inline, RdmaWrite};
 
 use crate::rig::verbs::QpMemory;
 use crate::rig::{Rig, wait};
@@ -20,10 +20,6 @@ fn made_in(rig: &Rig, domain: &ThreadDomain, cq: &CompletionQueue) -> QueuePair<
     let end = rig.local.connection_data(&qp);
     let qp = qp.rtr(&rig.local.rtr(&end, &end)).unwrap();
     qp.rts(&rig.local.rts(&end, &end)).unwrap()
-}
-
-fn remote(memory: &MemoryRegion, offset: u64) -> Remote {
-    Remote::new(memory.remote_address() + offset, memory.rkey())
 }
 
 #[test]
@@ -62,7 +58,7 @@ fn queues_of_one_register_take_turns() {
                     let mut turn = register.turn(index);
                     let text = format!("round {round:3} of {index}");
                     let write =
-                        RdmaWrite::new(Inline(text.as_bytes()), remote(memory, index as u64 * 64));
+                        RdmaWrite::new(Inline(text.as_bytes()), memory.remote(index * 64).unwrap());
                     // SAFETY: the payload is copied into the WQE.
                     unsafe { turn.post(round, write.signaled()).unwrap() };
                 }
@@ -116,7 +112,7 @@ fn a_shared_register_rings_for_queues_of_several_threads() {
                 assert_eq!(queue.copy(), None);
                 for round in 0..100 {
                     let bytes = [round; 8];
-                    let write = RdmaWrite::new(Inline(&bytes), remote(memory, index as u64 * 8));
+                    let write = RdmaWrite::new(Inline(&bytes), memory.remote(index * 8).unwrap());
                     // SAFETY: the payload is copied into the WQE.
                     unsafe { queue.post(round.into(), write.signaled()).unwrap() };
                     let done = wait(&mut completions, &mut queue);

@@ -7,7 +7,7 @@ use mlx5::connect::Connection;
 use mlx5::cqe::Completion;
 use mlx5::ring::{TagCompletion, TagReceive};
 use mlx5::verbs::{CqeSize, QueuePair};
-use mlx5::wqe::{InlineGather, Remote, Rendezvous, SendMessage, Sge, Tag, TagHeader, TagKind};
+use mlx5::wqe::{InlineGather, Rendezvous, SendMessage, Tag, TagHeader, TagKind};
 
 use super::processes::with_peer;
 use super::tags::{Matcher, Sender};
@@ -42,13 +42,12 @@ fn both(rig: &Rig, connection: &mut Connection) {
         matcher.post(id);
     }
     for id in 0..8 {
-        let answer =
-            Sge::new(sender.memory.address() + 100_000 + id * 64, 64, sender.memory.lkey());
+        let answer = sender.memory.sge(100_000 + id as usize * 64, 64).unwrap();
         // SAFETY: the memory lives to the end.
         unsafe { sender.receive.post(id, answer) }.unwrap();
     }
     connection.barrier(1).unwrap();
-    let into = Sge::new(matcher.memory.address() + (1 << 18), LONG as u32, matcher.memory.lkey());
+    let into = matcher.memory.sge(1 << 18, LONG).unwrap();
     for message in 0..MESSAGES {
         // The turns of both are the same: the entry is there before its message is sent.
         let fetched = message % 3 == 2;
@@ -63,7 +62,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
         unsafe {
             if fetched {
                 sender.memory.write(0, &pattern(message));
-                let from = Remote::new(sender.memory.remote_address(), sender.memory.rkey());
+                let from = sender.memory.remote(0).unwrap();
                 let offer = Rendezvous { from, length: LONG as u32 };
                 let offer = offer.offer(message, message as u32);
                 sender.send.post(message, SendMessage::new(offer).signaled()).unwrap();
@@ -86,8 +85,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
                     sender.memory.read(at, &mut bytes);
                     let (header, _) = TagHeader::parse(&bytes).unwrap();
                     assert_eq!((header.kind, header.tag), (TagKind::Finished, message));
-                    let answer =
-                        Sge::new(sender.memory.address() + at as u64, 64, sender.memory.lkey());
+                    let answer = sender.memory.sge(at, 64).unwrap();
                     // SAFETY: the memory lives to the end.
                     unsafe { sender.receive.post(done.id, answer) }.unwrap();
                     told = true;
@@ -106,7 +104,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
                 }
                 TagCompletion::Arrived(arrival) => {
                     assert_eq!(arrival.id, message);
-                    let bytes = matcher.bytes(1 << 18, arrival.byte_len as usize);
+                    let bytes = matcher.memory.to_vec(1 << 18, arrival.byte_len as usize);
                     if fetched {
                         assert_eq!(bytes, pattern(message));
                     } else {

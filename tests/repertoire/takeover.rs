@@ -33,7 +33,7 @@ impl Loop {
     }
 
     fn sge(&self) -> Sge {
-        Sge::new(self.memory.address(), 64, self.memory.lkey())
+        self.memory.sge(0, 64).unwrap()
     }
 
     /// Messages by libmlx5, each with two completions, which it polls.

@@ -4,7 +4,7 @@ use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{QueuePair, Rts, SharedReceiveQueue};
-use mlx5::wqe::{Inline, SendMessage, Sge};
+use mlx5::wqe::{Inline, SendMessage};
 use mlx5_model::Mode;
 
 use crate::rig::verbs::SrqMemory;
@@ -48,7 +48,7 @@ fn the_shared_list_stays_as_it_is() {
         let mut shared = Srq::new(&srq, &mut receives, ReceiveConfig::default()).unwrap();
         let memory = rig.memory(64);
         for id in 0..2 {
-            let sge = Sge::new(memory.address() + id * 32, 32, memory.lkey());
+            let sge = memory.sge(id as usize * 32, 32).unwrap();
             // SAFETY: the memory lives longer than the queue, and is not read.
             unsafe { shared.post(id, sge) }.unwrap();
         }

@@ -30,17 +30,11 @@ pub const QKEY: u32 = 0x1ee7_5eed;
 
 impl<T: Transport> Side<T> {
     pub fn sge(&self, offset: usize, length: usize) -> Sge {
-        assert!(offset + length <= MEMORY);
-        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
+        self.memory.sge(offset, length).unwrap()
     }
 
     pub fn remote(&self, offset: usize) -> Remote {
-        Remote::new(self.memory.remote_address() + offset as u64, self.memory.rkey())
-    }
-
-    pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let bytes = self.memory.to_vec(offset, length);
-        bytes
+        self.memory.remote(offset).unwrap()
     }
 
     pub fn wait(&mut self) -> Completion {
@@ -129,13 +123,19 @@ fn a_connection_sends_and_writes() {
         let done = b.received();
         assert_eq!((done.id, done.kind, done.byte_len), (1, ReceiveKind::Send, 15));
         assert_eq!(a.sent(), (2, SendOperation::Send));
-        assert_eq!((b.bytes(100, 4), b.bytes(200, 11)), (b"sent".into(), b" by entries".into()));
+        assert_eq!(
+            (b.memory.to_vec(100, 4), b.memory.to_vec(200, 11)),
+            (b"sent".into(), b" by entries".into())
+        );
 
         b.receive.post(3, b.sge(300, 100)).unwrap();
         a.send.post(4, SendImm::new(Inline(b"inline"), 0x1234_5678).signaled()).unwrap();
         let done = b.received();
         assert_eq!((done.id, done.kind), (3, ReceiveKind::SendImm(0x1234_5678)));
-        assert_eq!((a.sent(), b.bytes(300, 6)), ((4, SendOperation::SendImm), b"inline".into()));
+        assert_eq!(
+            (a.sent(), b.memory.to_vec(300, 6)),
+            ((4, SendOperation::SendImm), b"inline".into())
+        );
 
         // Several packets, and the receive that follows: the connection keeps the order.
         a.memory.write(1000, &[0x5a; 5000]);
@@ -147,8 +147,8 @@ fn a_connection_sends_and_writes() {
         a.send.post(8, Nop::new().signaled()).unwrap();
         let done = b.received();
         assert_eq!((done.id, done.kind, done.byte_len), (5, ReceiveKind::WriteImm(99), 150));
-        assert_eq!(b.bytes(1999, 5002), [&[0][..], &[0x5a; 5000], &[0]].concat());
-        assert_eq!(b.bytes(9000, 150), [7; 150]);
+        assert_eq!(b.memory.to_vec(1999, 5002), [&[0][..], &[0x5a; 5000], &[0]].concat());
+        assert_eq!(b.memory.to_vec(9000, 150), [7; 150]);
         assert_eq!(a.sent(), (6, SendOperation::Write));
         assert_eq!(a.sent(), (7, SendOperation::WriteImm));
         assert_eq!(a.sent(), (8, SendOperation::Nop));
@@ -172,7 +172,7 @@ fn datagrams_reach_whom_each_is_addressed_to() {
         }
         a.memory.write(0, b"hello 0hello 1");
         let mut batch = a.send.batch();
-        let at = Sge::new(a.memory.address(), 7, a.memory.lkey());
+        let at = a.memory.sge(0, 7).unwrap();
         for (id, to) in (0..).zip(&addresses) {
             let part = Sge { addr: at.addr + 7 * id, ..at };
             batch.append(id, SendMessage::new(part).signaled().to(to)).unwrap();
@@ -184,7 +184,7 @@ fn datagrams_reach_whom_each_is_addressed_to() {
             // The first 40 bytes are kept for a global route header.
             assert_eq!((done.id, done.kind, done.byte_len), (1, ReceiveKind::Send, 47));
             assert_eq!(done.src_qp, a.qp.number());
-            assert_eq!(other.bytes(1040, 7), format!("hello {id}").into_bytes());
+            assert_eq!(other.memory.to_vec(1040, 7), format!("hello {id}").into_bytes());
         }
         for id in 0..2 {
             assert_eq!(a.sent(), (id, SendOperation::Send));
@@ -195,7 +195,7 @@ fn datagrams_reach_whom_each_is_addressed_to() {
         a.send.post(3, request).unwrap();
         let done = others[1].received();
         assert_eq!((done.id, done.kind, done.byte_len), (2, ReceiveKind::SendImm(77), 46));
-        assert_eq!(others[1].bytes(2040, 6), b"inline");
+        assert_eq!(others[1].memory.to_vec(2040, 6), b"inline");
         assert_eq!(a.sent(), (3, SendOperation::SendImm));
     }
     a.is_quiet();
@@ -255,7 +255,7 @@ fn datagrams_that_nobody_wants_are_lost_in_silence() {
     let own = UdAddress::new(&handle, number, 1 << 31 | 5);
     // SAFETY: the payload is copied into the WQE.
     unsafe { a.send.post(9, SendMessage::new(Inline(b"found")).signaled().to(&own)).unwrap() };
-    assert_eq!((a.sent().0, b.received().id, b.bytes(40, 5)), (9, 7, b"found".into()));
+    assert_eq!((a.sent().0, b.received().id, b.memory.to_vec(40, 5)), (9, 7, b"found".into()));
     assert_eq!((state(&a), state(&b)), (QpState::Rts, QpState::Rts));
 }
 
@@ -271,7 +271,7 @@ fn a_datagram_is_one_packet_at_most() {
         a.memory.write(0, &vec![0x77; longest]);
         a.send.post(1, SendMessage::new(a.sge(0, longest)).signaled().to(&to)).unwrap();
         assert_eq!((a.sent().0, b.received().datagram()), (1, 40..40 + longest));
-        assert_eq!(b.bytes(40, longest), vec![0x77; longest]);
+        assert_eq!(b.memory.to_vec(40, longest), vec![0x77; longest]);
 
         // One byte more, and the send queue stops; receives go on.
         a.send.post(2, SendMessage::new(a.sge(0, longest + 1)).to(&to)).unwrap();
@@ -282,7 +282,10 @@ fn a_datagram_is_one_packet_at_most() {
         a.receive.post(5, a.sge(1000, 100)).unwrap();
         let back = address(&rig, &a, QKEY);
         b.send.post(4, SendMessage::new(Inline(b"still there")).signaled().to(&back)).unwrap();
-        assert_eq!((b.sent().0, a.received().id, a.bytes(1040, 11)), (4, 5, b"still there".into()));
+        assert_eq!(
+            (b.sent().0, a.received().id, a.memory.to_vec(1040, 11)),
+            (4, 5, b"still there".into())
+        );
     }
 }
 
@@ -316,7 +319,7 @@ fn a_connection_loses_what_finds_no_receive_and_goes_on() {
         b.is_quiet();
         b.receive.post(1, b.sge(0, 100)).unwrap();
         a.send.post(4, SendMessage::new(Inline(b"now")).signaled()).unwrap();
-        assert_eq!((a.sent().0, b.received().id, b.bytes(0, 3)), (4, 1, b"now".into()));
+        assert_eq!((a.sent().0, b.received().id, b.memory.to_vec(0, 3)), (4, 1, b"now".into()));
 
         // A WRITE that the peer's memory does not allow: neither side is notified.
         let nowhere = Remote::new(b.memory.remote_address(), b.memory.rkey() ^ 0xff00);

@@ -406,7 +406,7 @@ fn peer_that_sends_on(rig: Rig, mut control: Connection) {
         let done = side.wait();
         assert_eq!((done.wr_id, done.status), (id.into(), status::IBV_WC_WR_FLUSH_ERR));
     }
-    assert_eq!(side.bytes(WRITTEN as usize, 4), (DRAINS - 1).to_be_bytes());
+    assert_eq!(side.memory.to_vec(WRITTEN as usize, 4), (DRAINS - 1).to_be_bytes());
     assert!(control.exchange_data(&sent.to_be_bytes()).unwrap().is_empty());
     control.barrier(2).unwrap();
 }

@@ -41,19 +41,18 @@ fn bind<K: WindowType>(b: &mut End, window: &mut MemoryWindow<K>, request: BindW
 }
 
 fn first(end: &mut End, bytes: usize) -> Vec<u8> {
-    let out = end.region.to_vec(0, bytes);
-    out
+    end.region.to_vec(0, bytes)
 }
 
 /// Accesses of `a` to `b`'s memory by a key, at `offset` of `b`'s region.
 fn write(pair: &mut Pair, rkey: u32, offset: u64, length: u32) {
     let to = Remote::new(pair.b.region.address() + offset, rkey);
-    pair.a.post(5, RdmaWrite::new(pair.a.sge(0, length), to).signaled());
+    pair.a.post(5, RdmaWrite::new(pair.a.sge(0, length as usize), to).signaled());
 }
 
 fn read(pair: &mut Pair, rkey: u32, offset: u64, length: u32) {
     let from = Remote::new(pair.b.region.address() + offset, rkey);
-    pair.a.post(6, RdmaRead::new(pair.a.sge(8192, length), from).signaled());
+    pair.a.post(6, RdmaRead::new(pair.a.sge(8192, length as usize), from).signaled());
 }
 
 #[test]
@@ -279,7 +278,7 @@ fn a_window_over_another_domains_region_lets_nobody_in() {
     let mut window = MemoryWindow::<Type1>::new(&pair.b.pd).unwrap();
     let refused = window.bind(&foreign, 0, 8, READ_AND_WRITE).unwrap_err().to_string();
     assert!(refused.contains("another protection domain"), "{refused}");
-    let part = Sge::new(foreign.address(), 64, foreign.lkey());
+    let part = foreign.sge(0, 64).unwrap();
     let request = BindWindow::type_1(window.rkey(), part, READ_AND_WRITE);
     let rkey = bind(&mut pair.b, &mut window, request);
     let to = Remote::new(foreign.address(), rkey);

@@ -65,7 +65,7 @@ impl Receiver {
     /// Posts a receive into this memory.
     #[allow(dead_code, reason = "not for tests of queues made by command")]
     pub fn accept(&mut self, id: u64, memory: &MemoryRegion) {
-        let sge = Sge::new(memory.address(), memory.len() as u32, memory.lkey());
+        let sge = memory.sge(0, memory.len()).unwrap();
         // SAFETY: the caller keeps the memory to the end, and reads it only when the receive is
         // complete.
         unsafe { self.shared.post(id, sge) }.unwrap();
@@ -96,16 +96,7 @@ impl Lines {
     }
 
     fn sge(&self, offset: usize, length: usize) -> Sge {
-        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
-    }
-
-    fn remote(&self, offset: usize) -> Remote {
-        Remote::new(self.memory.remote_address() + offset as u64, self.memory.rkey())
-    }
-
-    fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let bytes = self.memory.to_vec(offset, length);
-        bytes
+        self.memory.sge(offset, length).unwrap()
     }
 
     fn to(&self, receiver: usize) -> XrcAddress {
@@ -159,12 +150,7 @@ pub fn connection(rig: &Rig, domain: &XrcDomain) -> (Requester, QueuePair<XrcRec
 
 impl Requester {
     fn sge(&self, offset: usize, length: usize) -> Sge {
-        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
-    }
-
-    fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let bytes = self.memory.to_vec(offset, length);
-        bytes
+        self.memory.sge(offset, length).unwrap()
     }
 
     fn wait(&mut self) -> Completion {
@@ -212,11 +198,11 @@ fn every_operation_moves_its_bytes() {
             let done = lines.received(0);
             assert_eq!((done.id, done.kind, done.byte_len as usize), (id, kind, size));
             assert_eq!((done.qpn, done.src_qp, done.solicited), (qpn, source, id == 2));
-            assert_eq!(lines.bytes(100, size), bytes);
+            assert_eq!(lines.memory.to_vec(100, size), bytes);
         }
 
         lines.post(0, 5, room);
-        let remote = [1000, 2000].map(|offset| lines.remote(offset));
+        let remote = [1000, 2000].map(|offset| lines.memory.remote(offset).unwrap());
         let line = &mut lines.requesters[0];
         // SAFETY: the memory lives to the end, and is accessed only when the requests are complete.
         unsafe {
@@ -229,17 +215,17 @@ fn every_operation_moves_its_bytes() {
         }
         assert_eq!(line.done(), (7, SendOperation::WriteImm, 0));
         assert_eq!(line.done(), (8, SendOperation::Read, size as u32));
-        assert_eq!(line.bytes(500, size), bytes);
+        assert_eq!(line.memory.to_vec(500, size), bytes);
         let done = lines.received(0);
         assert_eq!((done.id, done.kind), (5, ReceiveKind::WriteImm(9)));
         for offset in [1000, 2000] {
-            assert_eq!(lines.bytes(offset, size), bytes);
+            assert_eq!(lines.memory.to_vec(offset, size), bytes);
         }
     }
     lines.memory.write(3000, &5u64.to_ne_bytes());
-    let remote = lines.remote(3000);
+    let remote = lines.memory.remote(3000).unwrap();
     let line = &mut lines.requesters[0];
-    let word = Word::new(line.memory.address() + 800, line.memory.lkey());
+    let word = line.memory.word(800).unwrap();
     // SAFETY: the memory lives to the end, and is accessed only when the requests are complete.
     unsafe {
         line.send.post(1, CompareSwap::new(word, remote, 5, 40).signaled().to(to)).unwrap();
@@ -258,9 +244,9 @@ fn every_operation_moves_its_bytes() {
     assert_eq!(line.done(), (4, SendOperation::MaskedFetchAdd, 16));
     assert_eq!(line.done(), (5, SendOperation::MaskedCompareSwap, 8));
     // The last one's old value lies over the first one's.
-    assert_eq!(line.bytes(800, 8), 42u64.to_ne_bytes());
-    assert_eq!(lines.bytes(3000, 8), 0x1_0000_002au64.to_ne_bytes());
-    assert_eq!(lines.bytes(3024, 16), 1u128.to_be_bytes());
+    assert_eq!(line.memory.to_vec(800, 8), 42u64.to_ne_bytes());
+    assert_eq!(lines.memory.to_vec(3000, 8), 0x1_0000_002au64.to_ne_bytes());
+    assert_eq!(lines.memory.to_vec(3024, 16), 1u128.to_be_bytes());
 }
 
 #[test]
@@ -279,7 +265,7 @@ fn any_connection_reaches_any_queue_of_the_domain() {
         lines.requesters[from].done();
         let done = lines.received(to);
         assert_eq!((done.id, done.qpn), (id, lines.targets[from].number()));
-        assert_eq!(lines.bytes(to * 100, 8), id.to_ne_bytes());
+        assert_eq!(lines.memory.to_vec(to * 100, 8), id.to_ne_bytes());
     }
 }
 
@@ -306,7 +292,7 @@ fn a_wrong_queue_is_an_error_of_its_requester_only() {
     let send = SendMessage::new(Inline(b"found")).to(to);
     // SAFETY: the payload is copied.
     unsafe { lines.requesters[3].send.post(6, send) }.unwrap();
-    assert_eq!((lines.received(0).id, lines.bytes(0, 5)), (1, b"found".to_vec()));
+    assert_eq!((lines.received(0).id, lines.memory.to_vec(0, 5)), (1, b"found".to_vec()));
 }
 
 #[test]
@@ -319,7 +305,7 @@ fn an_empty_queue_makes_peers_wait_and_a_short_receive_ends_the_connection() {
     assert_eq!(line.completions.poll(&mut line.send), Ok(None));
     let room = lines.sge(0, 64);
     lines.post(0, 2, room);
-    assert_eq!((lines.received(0).id, lines.bytes(0, 7)), (2, b"patient".to_vec()));
+    assert_eq!((lines.received(0).id, lines.memory.to_vec(0, 7)), (2, b"patient".to_vec()));
     assert_eq!(lines.requesters[0].done().0, 1);
 
     let short = lines.sge(0, 3);
@@ -361,7 +347,7 @@ fn a_table_finds_queues_by_their_user_index() {
         .collect();
     let (mut line, target) = connection(&rig, &domain);
     let memory = rig.memory(4096);
-    let sge = Sge::new(memory.address(), 64, memory.lkey());
+    let sge = memory.sge(0, 64).unwrap();
     let mut random = Random::new();
     for id in 0..600u64 {
         let at = random.below(100) as usize;
@@ -419,5 +405,5 @@ fn an_answering_end_is_reset_and_connected_again() {
     let send = SendMessage::new(Inline(b"again")).signaled().to(to);
     // SAFETY: the payload is copied.
     unsafe { lines.requesters[0].send.post(2, send) }.unwrap();
-    assert_eq!((lines.received(0).id, lines.bytes(0, 5)), (1, b"again".to_vec()));
+    assert_eq!((lines.received(0).id, lines.memory.to_vec(0, 5)), (1, b"again".to_vec()));
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use mlx5::cqe::Completion;
 use mlx5::verbs::{Context, XrcDomain, XrcOpen};
-use mlx5::wqe::{Inline, SendMessage, Sge, XrcAddress};
+use mlx5::wqe::{Inline, SendMessage, XrcAddress};
 use mlx5_model::Mode;
 
 use super::xrc::{connection, receiver};
@@ -27,7 +27,7 @@ fn a_domain_behind_a_file_is_found_by_every_context_that_opens_it() {
     let mut receiver = receiver(&other, &second);
     let (mut line, target) = connection(&rig, &first);
     let memory = other.memory(4096);
-    let sge = Sge::new(memory.address(), 64, memory.lkey());
+    let sge = memory.sge(0, 64).unwrap();
     let to = XrcAddress::new(receiver.number);
     // SAFETY: the memory lives to the end; the payload is copied.
     unsafe {

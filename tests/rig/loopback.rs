@@ -41,8 +41,8 @@ pub fn link() -> Result<Link> {
     let sends = SendQueue::new(&qp, &mut reader, SendConfig::default())?;
     let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
     let memory = pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND | remote)?;
-    let sge = Sge::new(memory.address(), 64, memory.lkey());
-    let remote = Remote::new(memory.remote_address() + 64, memory.rkey());
+    let sge = memory.sge(0, 64)?;
+    let remote = memory.remote(64)?;
     Ok(Link { pd, local, qp, reader, sends, receives, memory, sge, remote })
 }
 

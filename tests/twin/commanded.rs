@@ -176,8 +176,7 @@ where
     let memory = rig.memory(MEMORY);
     let mut twins = [By::Verbs, By::Command].map(|by| Twin::<T>::new(&rig, by));
     let mut random = Random::new();
-    let sge =
-        |at: u32, length: u32| Sge::new(memory.address() + u64::from(at), length, memory.lkey());
+    let sge = |at: u32, length: u32| memory.sge(at as usize, length as usize).unwrap();
     stores::take();
     for post in 0..POSTS {
         let last = random.below(3);
@@ -186,7 +185,7 @@ where
                 kind: random.below(kinds),
                 lists: (0..1 + random.below(3)).map(|_| sge(random.below(64) * 8, 8)).collect(),
                 inline: random_bytes(&mut random),
-                remote: Remote::new(memory.remote_address() + 2048, memory.rkey()),
+                remote: memory.remote(2048).unwrap(),
                 // The last one, so that all are retired.
                 signaled: at == last || random.one_in(2),
             })

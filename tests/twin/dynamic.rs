@@ -424,7 +424,7 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
             })
             .collect();
         for request in posted.iter().filter(|request| request.receives()) {
-            let into = Sge::new(memory.address() + 15 * 1024, 512, memory.lkey());
+            let into = memory.sge(15 * 1024, 512).unwrap();
             for _ in 0..2 {
                 // SAFETY: the memory lives to the end.
                 unsafe { targets[request.target].shared.post(request.id, into).unwrap() };

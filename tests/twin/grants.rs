@@ -9,7 +9,7 @@ use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, MemoryRegion, MemoryWindow, Mkey, Type2};
-use mlx5::wqe::{BindWindow, Sge};
+use mlx5::wqe::BindWindow;
 use mlx5_sys::verbs::*;
 
 use crate::keys::{What, ZERO_BASED, bind_info};
@@ -150,7 +150,7 @@ impl Giver {
     /// Takes the key that a change names into use, if peers are to invalidate it.
     pub fn give(&mut self, grants: &Grants, what: &What, memory: &MemoryRegion) {
         let What::SendInvalidate(at) = what else { return };
-        let piece = Sge::new(memory.address(), 64, memory.lkey());
+        let piece = memory.sge(0, 64).unwrap();
         let request = grants.keys[*at].configure().access(Access::REMOTE_READ).layout([piece]);
         // SAFETY: the key is only used to be invalidated.
         unsafe { self.queue.post(1, request.signaled()) }.unwrap();

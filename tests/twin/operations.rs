@@ -139,7 +139,7 @@ fn copies_are_written_as_by_mlx5dv_wr_memcpy() {
         let length = 1 + random.below(4000);
         let from = u64::from(random.below(4000));
         Request::Copy {
-            from: Sge::new(memory.address() + from, length, memory.lkey()),
+            from: memory.sge(from as usize, length as usize).unwrap(),
             to: memory.address() + 8192 + u64::from(random.below(4000)),
         }
     });

@@ -143,7 +143,7 @@ impl Case<'_> {
     fn sge(&mut self, longest: u32) -> Sge {
         let length = 1 + self.random.below(longest);
         let offset = self.random.below(MEMORY as u32 - length);
-        Sge::new(self.region.address() + u64::from(offset), length, self.region.lkey())
+        self.region.sge(offset as usize, length as usize).unwrap()
     }
 
     /// A receive of at least [`LONGEST`] bytes.
@@ -151,7 +151,7 @@ impl Case<'_> {
         let short = self.random.below(max_sge);
         let mut list: Vec<_> = (0..short).map(|_| self.sge(40)).collect();
         let offset = self.random.below(MEMORY as u32 - LONGEST);
-        list.push(Sge::new(self.region.address() + u64::from(offset), LONGEST, self.region.lkey()));
+        list.push(self.region.sge(offset as usize, LONGEST as usize).unwrap());
         list
     }
 }

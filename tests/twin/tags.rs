@@ -169,10 +169,7 @@ impl Twins {
             0..3 if self.handles.len() < CAPACITY.tags as usize => {
                 let tag = Tag::masked(self.random.next(), self.random.next());
                 let length = self.random.below(100);
-                Change::Append {
-                    tag,
-                    into: Sge::new(self.memory.address(), length, self.memory.lkey()),
-                }
+                Change::Append { tag, into: self.memory.sge(0, length as usize).unwrap() }
             }
             3 | 4 if !self.handles.is_empty() => {
                 Change::Remove(self.random.below(self.handles.len() as u32) as usize)

@@ -335,7 +335,7 @@ impl Requests<'_> {
     fn sge(&mut self) -> Sge {
         let length = 1 + self.random.below(200);
         let offset = self.random.below(MEMORY as u32 - length);
-        Sge::new(self.memory.address() + u64::from(offset), length, self.memory.lkey())
+        self.memory.sge(offset as usize, length as usize).unwrap()
     }
 
     fn next(&mut self, opcodes: &[ibv_wr_opcode::Type]) -> Request {
@@ -411,7 +411,7 @@ fn twins<T: Twin>(rig: &Rig, random: &mut Random, extended: bool) {
     if let Theirs::Classic(their_qp) = &theirs {
         for id in 0..16 {
             let list: Vec<_> = (0..random.below(MAX_SGE + 1))
-                .map(|_| Sge::new(memory.address(), random.below(100), memory.lkey()))
+                .map(|_| memory.sge(0, random.below(100) as usize).unwrap())
                 .collect();
             // SAFETY: memory and QPs live to the end.
             unsafe {

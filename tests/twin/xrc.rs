@@ -250,7 +250,7 @@ impl Answer {
 
     /// Posts receives, and polls the completions of earlier ones.
     fn refill(&self, receives: usize, memory: &MemoryRegion) {
-        let sge = Sge::new(memory.address(), 4096, memory.lkey());
+        let sge = memory.sge(0, 4096).unwrap();
         let list: Vec<_> = (0..receives as u64).map(|id| (id, vec![sge])).collect();
         // SAFETY: SRQ, CQ and memory live to the end.
         unsafe {

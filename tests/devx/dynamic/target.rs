@@ -12,7 +12,7 @@ use mlx5::verbs::{
     AddressHandle, CompletionQueue, CqeSize, DctRtrAttributes, InitAttributes, Mtu, QpState,
     QueuePair, QueuePairBuilder, Rtr, RtsAttributes, ScatterToCqe, SharedReceiveQueue, XrcDomain,
 };
-use mlx5::wqe::{DcAddress, Inline, SendImm, Sge};
+use mlx5::wqe::{DcAddress, Inline, SendImm};
 use mlx5_model::Mode;
 
 use crate::rig::{PATIENCE, Rig, wait};
@@ -118,7 +118,7 @@ fn objects_of_verbs_and_of_commands_serve_one_target() {
     shared.attach(&target, &mut completions).unwrap();
     let memory = rig.memory(4096);
     // SAFETY: the memory lives to the end, and is read after the receive completes.
-    unsafe { shared.post(9, Sge::new(memory.address(), 64, memory.lkey())) }.unwrap();
+    unsafe { shared.post(9, memory.sge(0, 64).unwrap()) }.unwrap();
     assert!(matches!(send(&rig, target.number(), KEY, b"mixed"), Completion::Send(_)));
     let Completion::Receive(done) = wait(&mut completions, &mut shared) else { panic!() };
     assert_eq!((done.id, done.qpn, done.kind), (9, target.number(), ReceiveKind::SendImm(7)));
@@ -143,7 +143,7 @@ fn short_messages_come_in_wide_cqes_where_asked_for() {
     shared.attach(&target, &mut completions).unwrap();
     let memory = rig.memory(4096);
     // SAFETY: the memory lives to the end, and is read after the receive completes.
-    unsafe { shared.post(9, Sge::new(memory.address(), 64, memory.lkey())) }.unwrap();
+    unsafe { shared.post(9, memory.sge(0, 64).unwrap()) }.unwrap();
     assert!(matches!(send(&rig, target.number(), KEY, &[0x5a; 50]), Completion::Send(_)));
     let Completion::Receive(done) = wait(&mut completions, &mut shared) else { panic!() };
     assert_eq!((done.id, done.byte_len), (9, 50));
@@ -209,7 +209,7 @@ fn a_target_goes_when_the_last_that_uses_it_goes() {
     drop(target);
     let memory = rig.memory(4096);
     // SAFETY: the memory lives to the end, and is read after the receive completes.
-    unsafe { shared.post(9, Sge::new(memory.address(), 64, memory.lkey())) }.unwrap();
+    unsafe { shared.post(9, memory.sge(0, 64).unwrap()) }.unwrap();
     assert!(matches!(send(&rig, number, KEY, b"still there"), Completion::Send(_)));
     assert!(matches!(wait(&mut completions, &mut shared), Completion::Receive(_)));
     assert!(shared.detach(number, &mut completions));

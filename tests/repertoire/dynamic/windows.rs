@@ -46,7 +46,7 @@ fn a_window_lets_initiators_in_until_it_is_bound_elsewhere() {
     let rkey = owner.bind(&mut window, request);
     peer.write(b"let in", region.address() + 300, rkey, &to);
     assert_eq!(peer.sent(), (5, SendOperation::Write));
-    assert_eq!(bytes(&region, 299, 8), b"\0let in\0");
+    assert_eq!(region.to_vec(299, 8), b"\0let in\0");
     // The request behind the binding goes to another target.
     let other = Target::new(&rig);
     let request = window.bind(&region, 512, 64, RIGHTS).unwrap();
@@ -68,10 +68,10 @@ fn a_window_lets_initiators_in_until_it_is_bound_elsewhere() {
     window.set_rkey(next);
     assert_eq!(owner.sent(), (2, SendOperation::Umr));
     assert_eq!(owner.sent(), (3, SendOperation::Write));
-    assert_eq!((bytes(&region, 256, 3), bytes(&region, 512, 3)), (b"old".into(), b"new".into()));
+    assert_eq!((region.to_vec(256, 3), region.to_vec(512, 3)), (b"old".into(), b"new".into()));
     peer.write(b"late", region.address() + 256, rkey, &to);
     assert_eq!(peer.failed(), (5, Status::RemoteAccess));
-    assert_eq!(bytes(&region, 256, 4), b"old\0");
+    assert_eq!(region.to_vec(256, 4), b"old\0");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_window_of_type_2_is_for_the_initiator_that_binds_it() {
     unsafe { owner.send.post(3, request.signaled()) }.unwrap();
     assert_eq!(owner.failed(), (3, Status::MemoryWindowBind));
     assert_eq!(owner.qp.query().unwrap().state, QpState::Error);
-    assert_eq!(bytes(&region, 0, 64), [0; 64]);
+    assert_eq!(region.to_vec(0, 64), [0; 64]);
 }
 
 #[test]
@@ -111,23 +111,23 @@ fn an_initiator_invalidates_a_key_and_the_target_learns_which() {
     let (to, region) = (b.address(&rig), region(&rig));
     let key = Mkey::builder(&rig.pd, 4).remote_invalidate().build().unwrap();
     for payload in [&b""[..], b"over and out"] {
-        lead_to(&rig, &key, Sge::new(region.address() + 64, 64, region.lkey()));
+        lead_to(&rig, &key, region.sge(64, 64).unwrap());
         b.receive(128, 64);
         // Addresses behind the key start at 0.
         a.write(b"before", 0, key.rkey(), &to);
         assert_eq!(a.sent(), (5, SendOperation::Write));
-        assert_eq!(bytes(&region, 64, 6), b"before");
+        assert_eq!(region.to_vec(64, 6), b"before");
         a.invalidate(payload, key.rkey(), &to);
         assert_eq!(a.sent(), (6, SendOperation::SendInvalidate));
         let done = b.received();
         assert_eq!((done.id, done.kind), (128, ReceiveKind::SendInvalidate(key.rkey())));
         assert_eq!((done.byte_len as usize, done.solicited), (payload.len(), true));
         assert_eq!((done.qpn, done.src_qp), (b.qp.number(), a.qp.number()));
-        assert_eq!(bytes(&b.memory, 128, payload.len()), payload);
+        assert_eq!(b.memory.to_vec(128, payload.len()), payload);
     }
     a.write(b"after!", 0, key.rkey(), &to);
     assert_eq!(a.failed(), (5, Status::RemoteAccess));
-    assert_eq!(bytes(&region, 64, 6), b"before");
+    assert_eq!(region.to_vec(64, 6), b"before");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn what_may_not_be_invalidated_stays_and_fails_the_initiator_alone() {
     let mut b = Target::new(&rig);
     let (to, region) = (b.address(&rig), region(&rig));
     let kept = Mkey::new(&rig.pd, 4).unwrap();
-    lead_to(&rig, &kept, Sge::new(region.address(), 64, region.lkey()));
+    lead_to(&rig, &kept, region.sge(0, 64).unwrap());
     let mut last = Initiator::new(&rig);
     let mut window = MemoryWindow::<Type1>::new(&rig.pd).unwrap();
     let request = window.bind(&region, 0, 64, RIGHTS).unwrap();
@@ -159,6 +159,6 @@ fn what_may_not_be_invalidated_stays_and_fails_the_initiator_alone() {
     assert_eq!(last.sent(), (5, SendOperation::Write));
     last.write(b"window", region.address() + 8, bound, &to);
     assert_eq!(last.sent(), (5, SendOperation::Write));
-    assert_eq!(bytes(&region, 0, 14), b"by key\0\0window");
+    assert_eq!(region.to_vec(0, 14), b"by key\0\0window");
     b.is_quiet();
 }

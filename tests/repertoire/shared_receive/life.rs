@@ -139,7 +139,7 @@ fn slots_of_a_destroyed_queue_are_reserved_again() {
         assert_eq!(shared.free(), 15);
         let qp = made::rc(&rig.pd, &cq).shared_receive_queue(&srq);
         shared.attach(&rig.init(qp), &mut completions).unwrap();
-        let sge = Sge::new(memory.address(), 64, memory.lkey());
+        let sge = memory.sge(0, 64).unwrap();
         // SAFETY: the memory lives to the end.
         unsafe { shared.post(1, sge) }.unwrap();
         let srq = (shared, srq).1;

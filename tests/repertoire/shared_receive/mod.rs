@@ -16,7 +16,7 @@ use mlx5::verbs::{
     AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rts, RtsAttributes, ScatterToCqe,
     UdInitAttributes, UnreliableRtsAttributes,
 };
-use mlx5::wqe::{EncodeError, Inline, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, UdAddress};
+use mlx5::wqe::{EncodeError, Inline, RdmaWriteImm, SendImm, SendMessage, Sge, UdAddress};
 use mlx5_model::Mode;
 
 use super::made::{self, QueuePair, QueuePairBuilder, Rig, SharedReceiveQueue};
@@ -90,12 +90,11 @@ impl Server {
     /// The memory of receive `id`.
     fn sge(&self, id: u64) -> Sge {
         let offset = (id % 256) * ROOM as u64;
-        Sge::new(self.memory.address() + offset, ROOM as u32, self.memory.lkey())
+        self.memory.sge(offset as usize, ROOM).unwrap()
     }
 
     fn bytes(&self, id: u64, length: usize) -> Vec<u8> {
-        let bytes = self.memory.to_vec((id as usize % 256) * ROOM, length);
-        bytes
+        self.memory.to_vec((id as usize % 256) * ROOM, length)
     }
 
     fn post(&mut self, id: u64) -> Result<(), PostError> {
@@ -198,7 +197,7 @@ fn receives_are_posted_again_in_the_order_in_which_they_complete() {
     let mut random = Random::new();
     let mut left: HashMap<u64, ()> = HashMap::new();
     let (mut next, mut orders) = (0u64, 0);
-    let place = |id: u64| Sge::new(large.address() + ((id % 32) << 16), 1 << 16, large.lkey());
+    let place = |id: u64| large.sge((id as usize % 32) << 16, 1 << 16).unwrap();
     let mut last = 0;
     for _ in 0..300 {
         while server.shared.free() > 0 && left.len() < 31 {
@@ -210,7 +209,7 @@ fn receives_are_posted_again_in_the_order_in_which_they_complete() {
         }
         for client in 0..SHAPE.clients {
             let length = 1 + random.below(1 << 16);
-            let send = SendMessage::new(Sge::new(peer.address(), length, peer.lkey())).signaled();
+            let send = SendMessage::new(peer.sge(0, length as usize).unwrap()).signaled();
             // SAFETY: the memory lives to the end, and no code writes it.
             unsafe { server.clients[client].send.post(0, send) }.unwrap();
         }
@@ -348,8 +347,7 @@ fn a_write_with_immediate_takes_a_receive() {
     server.post(1).unwrap();
     server.post(2).unwrap();
     server.send(1, 1, b"a message");
-    let remote =
-        Remote::new(server.memory.remote_address() + 200 * ROOM as u64, server.memory.rkey());
+    let remote = server.memory.remote(200 * ROOM).unwrap();
     let write = RdmaWriteImm::new(Inline(b"written"), remote, 0xabcd).signaled();
     // SAFETY: the payload is copied, and the memory is not read before it is there.
     unsafe { server.clients[0].send.post(1, write) }.unwrap();

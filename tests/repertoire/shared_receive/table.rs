@@ -43,7 +43,7 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
         ends.push((near, far));
     }
     assert!(table.send(0).is_none() && table.receive(ends[1].1.number()).is_none());
-    let sge = |at: usize| Sge::new(memory.address() + 64 * at as u64, 64, memory.lkey());
+    let sge = |at: usize| memory.sge(64 * at, 64).unwrap();
     for round in 0..3u64 {
         for (at, (near, far)) in ends.iter().enumerate() {
             let id = round << 32 | at as u64;
@@ -155,7 +155,7 @@ fn every_transport_takes_from_one_queue() {
     let mut completions = CqReader::new(&cq).unwrap();
     let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     let memory = rig.memory(ROOM * 64);
-    let part = |id: u64| Sge::new(memory.address() + id * ROOM as u64, ROOM as u32, memory.lkey());
+    let part = |id: u64| memory.sge(id as usize * ROOM, ROOM).unwrap();
     let sending = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
     let peer_cq = rig.cq(255);
     let mut peer_completions = CqReader::new(&peer_cq).unwrap();

@@ -28,7 +28,7 @@ fn a_message_longer_than_its_entry_ends_its_connection_only() {
     let Lines { matcher, senders, .. } = &mut lines;
     let handle = matcher.append_of(1, Tag::exact(1), 10).unwrap();
     matcher.append(2, Tag::exact(2)).unwrap();
-    let sge = Sge::new(senders[0].memory.address(), 11, senders[0].memory.lkey());
+    let sge = senders[0].memory.sge(0, 11).unwrap();
     let send = SendMessage::new((TagHeader::eager(1), sge)).signaled();
     // SAFETY: the memory lives to the end.
     unsafe { senders[0].send.post(4, send) }.unwrap();
@@ -42,7 +42,7 @@ fn a_message_longer_than_its_entry_ends_its_connection_only() {
     assert_eq!(matcher.arrived(), (2, b"others".to_vec()));
     // One that is to be fetched and is too long takes no entry.
     let handle = matcher.append_of(3, Tag::exact(3), 10).unwrap();
-    let from = Remote::new(senders[1].memory.remote_address(), senders[1].memory.rkey());
+    let from = senders[1].memory.remote(0).unwrap();
     let offer = Rendezvous { from, length: 11 }.offer(3, 0);
     // SAFETY: the payload is copied into the WQE.
     unsafe { senders[1].send.post(5, SendMessage::new(offer).signaled()) }.unwrap();
@@ -71,7 +71,7 @@ fn what_cannot_be_fetched_is_incomplete() {
 fn an_entry_without_rights_ends_the_connection_that_takes_it() {
     let mut lines = Lines::new(1);
     let Lines { matcher, senders, .. } = &mut lines;
-    let into = Sge { lkey: 0xdead_be00, ..matcher.sge(ENTRIES, ROOM) };
+    let into = Sge { lkey: 0xdead_be00, ..matcher.memory.sge(ENTRIES, ROOM).unwrap() };
     // SAFETY: the key does not exist, so the entry reaches no memory.
     unsafe { matcher.tags.append(1, TagReceive::new(Tag::any(), into)) }.unwrap();
     let header = TagHeader::eager(1).to_bytes();
@@ -85,7 +85,7 @@ fn an_entry_without_rights_ends_the_connection_that_takes_it() {
     // A receive without rights completes as any other.
     let mut lines = Lines::new(1);
     let Lines { matcher, senders, .. } = &mut lines;
-    let into = Sge { lkey: 0xdead_be00, ..matcher.sge(0, ROOM) };
+    let into = Sge { lkey: 0xdead_be00, ..matcher.memory.sge(0, ROOM).unwrap() };
     // SAFETY: the key does not exist, so the receive reaches no memory.
     unsafe { matcher.tags.post(8, into) }.unwrap();
     let header = TagHeader::eager(1).to_bytes();
@@ -224,7 +224,7 @@ fn other_queues_complete_beside_it_and_other_polls_do_not_know_it() {
     let shared = SendConfig { register: RegisterUse::Shared, requests: 8, ..Default::default() };
     let mut send = SendQueue::new(&own, completions, shared).unwrap();
     let mut receive = ReceiveQueue::new(&peer, completions, ReceiveConfig { receives: 8 }).unwrap();
-    let sge = matcher.sge(1 << 18, 64);
+    let sge = matcher.memory.sge(1 << 18, 64).unwrap();
     // SAFETY: the memory lives as long as the queue, and is read only after its completion.
     unsafe { receive.post(3, sge) }.unwrap();
     matcher.append(1, Tag::exact(1)).unwrap();

@@ -7,8 +7,7 @@ use mlx5::ring::{
 };
 use mlx5::verbs::{CqeSize, QueuePair, SharedReceiveQueue, TagCapacity};
 use mlx5::wqe::{
-    EncodeError, Inline, RdmaRead, Remote, Rendezvous, SendImm, SendMessage, Sge, Tag, TagHeader,
-    TagKind,
+    EncodeError, Inline, RdmaRead, Rendezvous, SendImm, SendMessage, Sge, Tag, TagHeader, TagKind,
 };
 use mlx5_model::Mode;
 
@@ -67,7 +66,7 @@ fn what_is_appended_can_be_reported_and_an_entry_may_have_no_memory() {
     unsafe { senders[0].send.post(1, send) }.unwrap();
     let TagCompletion::Arrived(arrival) = matcher.wait() else { panic!() };
     assert_eq!((arrival.kind, arrival.byte_len), (ReceiveKind::SendImm(0xabcd), 0));
-    let long = Sge { length: (1 << 31) + 1, ..matcher.sge(0, 1) };
+    let long = Sge { length: (1 << 31) + 1, ..matcher.memory.sge(0, 1).unwrap() };
     // SAFETY: refused.
     let refused = unsafe { matcher.tags.append(1, TagReceive::new(Tag::any(), long)) };
     assert_eq!(refused, Err(TagError::Post(PostError::Encode(EncodeError::SgeTooLong))));
@@ -80,7 +79,7 @@ fn a_long_message_is_told_of_twice() {
     let Lines { matcher, senders, .. } = &mut lines;
     let body: Vec<u8> = (0..30_000u32).map(|at| (at % 251) as u8).collect();
     senders[0].memory.write(0, &body);
-    let into = matcher.sge(1 << 18, 40_000);
+    let into = matcher.memory.sge(1 << 18, 40_000).unwrap();
     // SAFETY: the memory lives as long as the queue, and is read only after its completion.
     let handle = unsafe { matcher.tags.append(6, TagReceive::new(Tag::exact(3), into)) }.unwrap();
     let header = TagHeader::eager(3).context(8);
@@ -91,7 +90,7 @@ fn a_long_message_is_told_of_twice() {
     assert_eq!(matcher.tags.remove(handle), Err(TagError::Gone));
     let TagCompletion::Arrived(arrival) = matcher.wait() else { panic!() };
     assert_eq!((arrival.id, arrival.byte_len, arrival.header), (6, 30_000, None));
-    assert_eq!(matcher.bytes(1 << 18, 30_000), body);
+    assert_eq!(matcher.memory.to_vec(1 << 18, 30_000), body);
     assert_eq!(matcher.tags.entries(), 0);
 }
 
@@ -119,7 +118,8 @@ fn a_message_for_no_entry_takes_a_receive_and_is_counted() {
         assert_eq!(matcher.arrived(), (51, b"in time".to_vec()));
         // One that is for another message waits until software syncs.
         senders[0].eager(header, b"second");
-        let entry = TagReceive::new(Tag::exact(9), matcher.sge(ENTRIES, ROOM)).signaled();
+        let entry =
+            TagReceive::new(Tag::exact(9), matcher.memory.sge(ENTRIES, ROOM).unwrap()).signaled();
         // SAFETY: the memory lives as long as the queue, and is read only after its completion.
         let handle = unsafe { matcher.tags.append(52, entry) }.unwrap();
         assert_eq!(matcher.unexpected().0, 1);
@@ -133,7 +133,7 @@ fn a_message_for_no_entry_takes_a_receive_and_is_counted() {
         assert!(!matcher.tags.needs_sync());
         senders[0].eager(TagHeader::eager(9), b"fourth");
         let TagCompletion::Arrived(arrival) = matcher.wait() else { panic!() };
-        assert_eq!((arrival.id, matcher.bytes(ENTRIES, 6)), (52, b"fourth".to_vec()));
+        assert_eq!((arrival.id, matcher.memory.to_vec(ENTRIES, 6)), (52, b"fourth".to_vec()));
         assert_eq!(matcher.tags.receives().outstanding(), 5);
     }
 }
@@ -155,7 +155,7 @@ fn a_message_without_a_tag_is_no_ones_and_is_not_counted() {
     unsafe { senders[0].send.post(1, SendMessage::new(Inline(b"short")).signaled()) }.unwrap();
     let TagCompletion::Untagged(done) = matcher.wait() else { panic!() };
     assert_eq!((done.id, done.byte_len), (1, 5));
-    assert_eq!(matcher.bytes(ROOM, 5), b"short");
+    assert_eq!(matcher.memory.to_vec(ROOM, 5), b"short");
     assert_eq!(matcher.tags.unexpected(), 0);
     // Without a receive it waits.
     let mut lines = Lines::new(1);
@@ -175,13 +175,13 @@ fn a_rendezvous_is_fetched_and_its_sender_told() {
     let sender = &mut senders[0];
     let body: Vec<u8> = (0..50_000u32).map(|at| (at % 239) as u8).collect();
     sender.memory.write(0, &body);
-    let answer = Sge::new(sender.memory.address() + 100_000, 64, sender.memory.lkey());
+    let answer = sender.memory.sge(100_000, 64).unwrap();
     // SAFETY: the memory lives to the end.
     unsafe { sender.receive.post(5, answer) }.unwrap();
-    let into = matcher.sge(1 << 18, 50_000);
+    let into = matcher.memory.sge(1 << 18, 50_000).unwrap();
     // SAFETY: the memory lives as long as the queue, and is read only after its completion.
     unsafe { matcher.tags.append(6, TagReceive::new(Tag::exact(3), into)) }.unwrap();
-    let from = Remote::new(sender.memory.remote_address(), sender.memory.rkey());
+    let from = sender.memory.remote(0).unwrap();
     let offer = Rendezvous { from, length: 50_000 }.offer(3, 0x77);
     // SAFETY: inline; the memory is not written until it is fetched.
     unsafe { sender.send.post(1, SendMessage::new(offer).signaled()) }.unwrap();
@@ -189,7 +189,7 @@ fn a_rendezvous_is_fetched_and_its_sender_told() {
     assert_eq!((matched.id, matched.header), (6, Some(TagHeader::rendezvous(3).context(0x77))));
     let TagCompletion::Arrived(arrival) = matcher.wait() else { panic!() };
     assert_eq!((arrival.id, arrival.byte_len), (6, 50_000));
-    assert_eq!(matcher.bytes(1 << 18, 50_000), body);
+    assert_eq!(matcher.memory.to_vec(1 << 18, 50_000), body);
     let (mut sent, mut finished) = (false, false);
     while !(sent && finished) {
         match sender.wait() {
@@ -225,8 +225,8 @@ fn a_rendezvous_for_no_entry_is_fetched_by_software() {
     let mut send = SendQueue::new(&taker, &mut reads, SendConfig::default()).unwrap();
     matcher.post(2);
     sender.memory.write(0, b"fetched by software");
-    let answer = Sge::new(sender.memory.address() + 4096, 64, sender.memory.lkey());
-    let from = Remote::new(sender.memory.remote_address(), sender.memory.rkey());
+    let answer = sender.memory.sge(4096, 64).unwrap();
+    let from = sender.memory.remote(0).unwrap();
     let offer = Rendezvous { from, length: 19 }.offer(9, 1);
     // SAFETY: the memory lives to the end; no code writes it until it is fetched.
     unsafe {
@@ -236,7 +236,7 @@ fn a_rendezvous_for_no_entry_is_fetched_by_software() {
     let (_, header, rest) = matcher.unexpected();
     assert_eq!(header, TagHeader::rendezvous(9).context(1));
     let from = Rendezvous::parse(&rest).unwrap();
-    let into = matcher.sge(1 << 18, from.length as usize);
+    let into = matcher.memory.sge(1 << 18, from.length as usize).unwrap();
     // SAFETY: the memory lives to the end, and is read only after the READ. The answer waits for
     // it.
     unsafe {
@@ -244,7 +244,7 @@ fn a_rendezvous_for_no_entry_is_fetched_by_software() {
         send.post(2, SendMessage::new(header.finished().alone()).signaled().fenced()).unwrap();
     }
     let Completion::Send(done) = wait(&mut reads, &mut send) else { panic!() };
-    assert_eq!((done.id, matcher.bytes(1 << 18, 19)), (2, b"fetched by software".to_vec()));
+    assert_eq!((done.id, matcher.memory.to_vec(1 << 18, 19)), (2, b"fetched by software".to_vec()));
     let mut told = None;
     while told.is_none() {
         if let Completion::Receive(done) = sender.wait() {

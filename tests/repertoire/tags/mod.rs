@@ -17,7 +17,7 @@ use mlx5::verbs::{
     CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts, ScatterToCqe, SharedReceiveQueue,
     TagCapacity,
 };
-use mlx5::wqe::{InlineGather, SendMessage, Sge, Tag, TagHeader};
+use mlx5::wqe::{InlineGather, SendMessage, Tag, TagHeader};
 use mlx5_model::Mode;
 
 use crate::rig::{PATIENCE, Rig, wait};
@@ -79,7 +79,7 @@ impl Sender {
 
     /// Sends `length` bytes of the memory's start behind a header, and waits until they are sent.
     fn gather(&mut self, header: TagHeader, length: u32) -> Completion {
-        let sge = Sge::new(self.memory.address(), length, self.memory.lkey());
+        let sge = self.memory.sge(0, length as usize).unwrap();
         let send = SendMessage::new((header, sge)).signaled();
         // SAFETY: the memory lives to the end.
         unsafe { self.send.post(2, send) }.unwrap();
@@ -98,12 +98,8 @@ impl Matcher {
         Self { tags, completions, memory, srq, cq }
     }
 
-    fn sge(&self, offset: usize, length: usize) -> Sge {
-        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
-    }
-
     pub fn post(&mut self, id: u64) {
-        let sge = self.sge(id as usize % 64 * ROOM, ROOM);
+        let sge = self.memory.sge(id as usize % 64 * ROOM, ROOM).unwrap();
         // SAFETY: the memory lives as long as the queue, and is read only after its completion.
         unsafe { self.tags.post(id, sge) }.unwrap();
     }
@@ -113,7 +109,7 @@ impl Matcher {
     }
 
     pub fn append_of(&mut self, id: u64, tag: Tag, room: usize) -> Result<TagHandle, TagError> {
-        let into = self.sge(ENTRIES + id as usize % 64 * ROOM, room);
+        let into = self.memory.sge(ENTRIES + id as usize % 64 * ROOM, room).unwrap();
         // SAFETY: the memory lives as long as the queue, and is read only after its completion.
         unsafe { self.tags.append(id, TagReceive::new(tag, into)) }
     }
@@ -133,19 +129,14 @@ impl Matcher {
         }
     }
 
-    pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let bytes = self.memory.to_vec(offset, length);
-        bytes
-    }
-
     /// Returns the data that entry `id` received.
     pub fn entry(&self, id: u64, length: usize) -> Vec<u8> {
-        self.bytes(ENTRIES + id as usize % 64 * ROOM, length)
+        self.memory.to_vec(ENTRIES + id as usize % 64 * ROOM, length)
     }
 
     /// Header and rest of what receive `id` got.
     pub fn receive(&self, id: u64, length: usize) -> (TagHeader, Vec<u8>) {
-        let bytes = self.bytes(id as usize % 64 * ROOM, length);
+        let bytes = self.memory.to_vec(id as usize % 64 * ROOM, length);
         let (header, rest) = TagHeader::parse(&bytes).expect("a header");
         (header, rest.to_vec())
     }

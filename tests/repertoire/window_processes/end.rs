@@ -87,7 +87,7 @@ impl End for Side<Rc> {
             self.send.post(2, RdmaRead::new(self.sge(FETCHED, length), from).signaled()).unwrap()
         };
         match outcome(self, 2) {
-            status::IBV_WC_SUCCESS => Ok(self.bytes(FETCHED, length)),
+            status::IBV_WC_SUCCESS => Ok(self.memory.to_vec(FETCHED, length)),
             refused => Err(refused),
         }
     }
@@ -213,7 +213,7 @@ impl End for Library<Rc> {
     fn read(&mut self, from: Remote, length: usize) -> Result<Vec<u8>, Outcome> {
         self.post(2, wr::IBV_WR_RDMA_READ, &[self.sge(FETCHED, length)], to(from));
         match self.outcome(2) {
-            status::IBV_WC_SUCCESS => Ok(self.bytes(FETCHED, length)),
+            status::IBV_WC_SUCCESS => Ok(self.memory.to_vec(FETCHED, length)),
             refused => Err(refused),
         }
     }

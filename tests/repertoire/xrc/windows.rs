@@ -17,8 +17,7 @@ fn region(lines: &Lines) -> MemoryRegion {
 
 /// The `length` bytes at `offset`.
 fn at(region: &MemoryRegion, offset: usize, length: usize) -> Vec<u8> {
-    let bytes = region.to_vec(offset, length);
-    bytes
+    region.to_vec(offset, length)
 }
 
 impl Requester {
@@ -111,7 +110,7 @@ fn a_peer_invalidates_a_key_and_the_named_queue_says_which() {
     let region = region(&lines);
     let key = Mkey::builder(&lines.rig.pd, 4).remote_invalidate().build().unwrap();
     for (round, payload) in [&b""[..], b"over and out"].into_iter().enumerate() {
-        lead_to(&lines.rig, &key, Sge::new(region.address() + 64, 64, region.lkey()));
+        lead_to(&lines.rig, &key, region.sge(64, 64).unwrap());
         let to = lines.to(round);
         let room = lines.sge(0, 64);
         lines.post(round, 11, room);
@@ -126,7 +125,7 @@ fn a_peer_invalidates_a_key_and_the_named_queue_says_which() {
         assert_eq!((done.id, done.kind), (11, ReceiveKind::SendInvalidate(key.rkey())));
         assert_eq!((done.byte_len as usize, done.solicited), (payload.len(), true));
         assert_eq!(done.qpn, lines.targets[0].number());
-        assert_eq!(lines.bytes(0, payload.len()), payload);
+        assert_eq!(lines.memory.to_vec(0, payload.len()), payload);
     }
     let to = lines.to(0);
     let line = &mut lines.requesters[0];
@@ -139,7 +138,7 @@ fn a_peer_invalidates_a_key_and_the_named_queue_says_which() {
 fn what_peers_may_not_invalidate_stays_and_ends_their_connection() {
     let mut lines = Lines::new(5, 1);
     let (to, region) = (lines.to(0), region(&lines));
-    let piece = Sge::new(region.address(), 64, region.lkey());
+    let piece = region.sge(0, 64).unwrap();
     let kept = Mkey::new(&lines.rig.pd, 4).unwrap();
     lead_to(&lines.rig, &kept, piece);
     let mut window = MemoryWindow::<Type1>::new(&lines.rig.pd).unwrap();

@@ -73,7 +73,7 @@ impl Twin for Rc {
         region: &MemoryRegion,
         request: &Request,
     ) -> Result<(), PostError> {
-        let sge = Sge::new(region.address(), 16, region.lkey());
+        let sge = region.sge(0, 16).unwrap();
         match &request.what {
             What::SendInvalidate(at) => {
                 flagged!(batch, request, SendInvalidate::new(sge, side.twos[*at].rkey()))
@@ -130,7 +130,7 @@ where
     LocalInvalidate: PostOn<T>,
     Nop: PostOn<T>,
 {
-    let sge = Sge::new(region.address(), 16, region.lkey());
+    let sge = region.sge(0, 16).unwrap();
     let part = |offset: u32, length: u32| Sge {
         addr: region.address() + u64::from(offset),
         length,

@@ -4,7 +4,6 @@ use std::ptr::null_mut;
 
 use mlx5::ib::Access;
 use mlx5::verbs::{MemoryRegion, Mkey};
-use mlx5::wqe::Sge;
 use mlx5_sys::dv;
 use mlx5_sys::verbs::*;
 
@@ -48,7 +47,7 @@ pub(super) fn by_post_send(side: &mut Side, region: &MemoryRegion, requests: &[R
         assert_eq!(result, 0);
         return;
     }
-    let sge = Sge::new(region.address(), 16, region.lkey());
+    let sge = region.sge(0, 16).unwrap();
     let mut list = ibv_sge { addr: sge.addr, length: sge.length, lkey: sge.lkey };
     let mut chain = Vec::new();
     for request in requests {

@@ -250,7 +250,7 @@ where
         let requests: Vec<_> = (0..count).map(|_| chooser.request(count == 1, builders)).collect();
         let what = || format!("post {post}, by builders: {builders}, {requests:#?}");
 
-        let inbox = Sge::new(region.address() + 4096, RECEIVE, region.lkey());
+        let inbox = region.sge(4096, RECEIVE as usize).unwrap();
         let mut invalidated = Vec::new();
         for request in &requests {
             let at = match request.what {
