@@ -79,12 +79,12 @@ fn pair(rig: &Rig, setup: &Setup) -> [End; 2] {
 }
 
 impl End {
-    fn sge(&self, offset: usize, length: u32) -> Sge {
-        Sge::new(self.memory.address() + offset as u64, length, self.memory.lkey())
+    fn sge(&self, offset: usize, length: usize) -> Sge {
+        self.memory.sge(offset, length).unwrap()
     }
 
-    fn remote(&self, offset: u64) -> Remote {
-        Remote::new(self.memory.remote_address() + offset, self.memory.rkey())
+    fn remote(&self, offset: usize) -> Remote {
+        self.memory.remote(offset).unwrap()
     }
 
     fn post(&mut self, operation: impl PostOn<Rc>) {
@@ -164,18 +164,22 @@ fn caused(rig: &Rig, case: &str) -> (Failure, [u8; 64]) {
     let [mut a, mut b] = pair(rig, &setup);
     let (whole, remote) = (a.sge(0, 64), b.remote(0));
     match case {
-        "sge_length" => a.post(SendMessage::new(a.sge(LENGTH - 63, 64)).signaled()),
+        "sge_length" => {
+            a.post(SendMessage::new(Sge { length: 64, ..a.sge(LENGTH - 63, 63) }).signaled())
+        }
         "lkey" => {
             let sge = Sge { lkey: whole.lkey ^ 0x5500, ..whole };
             a.post(SendMessage::new(sge).signaled());
         }
         "no_local_write_read" => {
             let only = rig.pd.allocate(4096, Access::REMOTE_READ).unwrap();
-            let sge = Sge::new(only.address(), 64, only.lkey());
+            let sge = only.source(0, 64).unwrap();
             a.post(RdmaRead::new(sge, remote).signaled());
             return a.failure();
         }
-        "read_length" => a.post(RdmaRead::new(a.sge(LENGTH - 63, 64), remote).signaled()),
+        "read_length" => {
+            a.post(RdmaRead::new(Sge { length: 64, ..a.sge(LENGTH - 63, 63) }, remote).signaled())
+        }
         "own_2err" | "flush_behind" => {
             // Without a receive, the peer asks to wait for ever.
             for _ in 0..4 {
@@ -193,7 +197,7 @@ fn caused(rig: &Rig, case: &str) -> (Failure, [u8; 64]) {
                 _ => a.post(RdmaRead::new(whole, wrong).signaled()),
             }
         }
-        "bounds" => a.post(RdmaWrite::new(whole, b.remote(LENGTH as u64 - 63)).signaled()),
+        "bounds" => a.post(RdmaWrite::new(whole, b.remote(LENGTH - 63)).signaled()),
         "rnr" => a.post(SendMessage::new(whole).signaled()),
         "silence" => {
             let _qp = b.fail();
@@ -204,7 +208,7 @@ fn caused(rig: &Rig, case: &str) -> (Failure, [u8; 64]) {
             let only = rig.pd.allocate(4096, Access::REMOTE_READ).unwrap();
             let sge = match case {
                 "receive_lkey" => Sge { lkey: whole.lkey ^ 0x5500, ..whole },
-                _ => Sge::new(only.address(), 64, only.lkey()),
+                _ => only.source(0, 64).unwrap(),
             };
             // SAFETY: the device refuses the memory.
             unsafe { b.receives.post(0, sge) }.unwrap();
@@ -216,7 +220,7 @@ fn caused(rig: &Rig, case: &str) -> (Failure, [u8; 64]) {
             let page = Page::new();
             // SAFETY: the page lives longer than the region, and only devices access it.
             let region = unsafe { rig.pd.register_raw(page.0, Page::SIZE, all_rights()) }.unwrap();
-            let sge = Sge::new(region.address(), 64, region.lkey());
+            let sge = region.sge(0, 64).unwrap();
             page.take_away();
             if case == "send_unreachable" {
                 a.post(SendMessage::new(sge).signaled());

@@ -14,7 +14,7 @@ use mlx5::connect::LocalPort;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
-use mlx5::wqe::{FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, Remote, SendImm, Sge, Word};
+use mlx5::wqe::{FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, SendImm};
 use mlx5_sys::dv;
 use rig::folder::Folder;
 use rig::{Printed, finish, json_has_shape, mlx5, port, run, text_has_shape};
@@ -74,8 +74,8 @@ fn capture() -> Captured {
     let (qp, _peer) = (rtr(qp, &ends.0, &ends.1), rtr(peer, &ends.1, &ends.0));
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let memory = pd.allocate(4096, rights | Access::REMOTE_ATOMIC).unwrap();
-    let sge = |offset, length| Sge::new(memory.address() + offset, length, memory.lkey());
-    let remote = Remote::new(memory.remote_address() + 2048, memory.rkey());
+    let sge = |offset, length| memory.sge(offset, length).unwrap();
+    let remote = memory.remote(2048).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     let blocks = send.blocks();
@@ -87,7 +87,7 @@ fn capture() -> Captured {
         mlx5_model::run();
         assert!(completions.poll(&mut send).unwrap().is_some());
     }
-    let word = Word::new(memory.address(), memory.lkey());
+    let word = memory.word(0).unwrap();
     let mut batch = send.batch();
     batch.append(0, RdmaWrite::new(sge(0, 64), remote).signaled()).unwrap();
     batch.append(1, SendImm::new(Inline(b"a few bytes"), 7).solicited()).unwrap();

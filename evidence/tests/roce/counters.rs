@@ -5,7 +5,7 @@ use mlx5::diag::sysfs::PortCounters;
 use mlx5::ib::Rc;
 use mlx5::ring::SendConfig;
 use mlx5::verbs::{Capacities, CqeSize};
-use mlx5::wqe::{RdmaWrite, Remote, Sge};
+use mlx5::wqe::{RdmaWrite, Remote};
 
 use super::rig::made::{By, Cq, Qp, queue_pair};
 use super::rig::process::{Peer, child, role};
@@ -42,7 +42,7 @@ fn fail(rig: &Rig, by: By) {
     let mut sends = requester.send_queue(&mut completions, SendConfig::default()).expect("a queue");
     let memory = rig.memory(64);
     let wrong = Remote::new(memory.remote_address(), memory.rkey() ^ 0xff00);
-    let from = Sge::new(memory.address(), 64, memory.lkey());
+    let from = memory.sge(0, 64).unwrap();
     // SAFETY: no code holds a reference to the memory.
     unsafe { sends.post(1, RdmaWrite::new(from, wrong).signaled()) }.expect("a post");
     let done = wait(&mut completions, &mut sends);

@@ -4,7 +4,7 @@ use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{Mtu, QpState, QueuePair, Rts};
-use mlx5::wqe::{RdmaRead, RdmaWrite, Remote, Sge};
+use mlx5::wqe::{RdmaRead, RdmaWrite};
 use mlx5_evidence::{Comparison, Table};
 
 use super::rig::{Rig, wait};
@@ -41,16 +41,15 @@ fn whole_packets_within_the_region_land() {
         source.write(0, &vec![0xa5; length]);
         let target = rig.pd.allocate(number("mr"), Access::LOCAL_WRITE | Access::REMOTE_WRITE);
         let target = target.expect("memory");
-        let sge = Sge::new(source.address(), length as u32, source.lkey());
-        let remote = Remote::new(target.remote_address() + offset as u64, target.rkey());
+        let sge = source.sge(0, length).unwrap();
+        let remote = target.remote(offset).unwrap();
         let request = RdmaWrite::new(sge, remote).signaled();
         // SAFETY: no code holds a reference to the memory.
         unsafe { sends.post(1, request) }.expect("a post");
         let Completion::Failed(failed) = wait(&mut completions, &mut sends) else {
             panic!("it leads out of the region");
         };
-        let mut bytes = vec![0; number("mr")];
-        target.read(0, &mut bytes);
+        let bytes = target.to_vec(0, number("mr"));
         let landed = bytes.iter().filter(|&&byte| byte == 0xa5).count();
         assert_eq!(landed, number("landed"), "{offset} {length}");
         assert!(bytes[offset..offset + landed].iter().all(|&byte| byte == 0xa5));
@@ -119,8 +118,8 @@ fn whole_packets_before_the_end_of_local_memory_are_sent() {
     source.write(0, &[0x5a; 4 * MTU]);
     let target = rig.memory(8 * MTU);
     // The fifth packet would begin behind the region.
-    let beyond = Sge::new(source.address(), 5 * MTU as u32, source.lkey());
-    let remote = Remote::new(target.remote_address(), target.rkey());
+    let beyond = source.sge(0, 5 * MTU).unwrap();
+    let remote = target.remote(0).unwrap();
     // SAFETY: no code holds a reference to the memory.
     unsafe { pair.sends.post(1, RdmaWrite::new(beyond, remote).signaled()) }.expect("a post");
     let done = wait(&mut pair.completions, &mut pair.sends);
@@ -128,8 +127,7 @@ fn whole_packets_before_the_end_of_local_memory_are_sent() {
         matches!(&done, Completion::Failed(failed) if failed.status == Status::LocalProtection),
         "{done:?}"
     );
-    let mut bytes = vec![0; 8 * MTU];
-    target.read(0, &mut bytes);
+    let bytes = target.to_vec(0, 8 * MTU);
     assert!(bytes[..4 * MTU].iter().all(|&byte| byte == 0x5a));
     assert!(bytes[4 * MTU..].iter().all(|&byte| byte == 0));
     // The peer waits for the end of the message.
@@ -141,12 +139,12 @@ fn a_read_takes_as_many_psns_as_its_answer_has_packets() {
     let rig = rig();
     let mut pair = Connection::new(&rig);
     let memory = rig.memory(8 * MTU);
-    let remote = Remote::new(memory.remote_address(), memory.rkey());
+    let remote = memory.remote(0).unwrap();
     for (id, (bytes, psns)) in
         [(1, 1), (MTU, 1), (MTU + 1, 2), (2 * MTU + 500, 3), (8 * MTU, 8)].into_iter().enumerate()
     {
         let before = pair.requester.query().expect("a query").sq_psn;
-        let to = Sge::new(memory.address(), bytes as u32, memory.lkey());
+        let to = memory.sge(0, bytes).unwrap();
         // SAFETY: no code holds a reference to the memory.
         unsafe { pair.sends.post(id as u64, RdmaRead::new(to, remote).signaled()) }
             .expect("a post");

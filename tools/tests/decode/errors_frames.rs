@@ -32,8 +32,8 @@ impl Side {
         Self { memory: rig.memory(4096), send, sent, frames, qp, cqs }
     }
 
-    fn sge(&self, length: u32) -> Sge {
-        Sge::new(self.memory.address(), length, self.memory.lkey())
+    fn sge(&self, length: usize) -> Sge {
+        self.memory.sge(0, length).unwrap()
     }
 }
 

@@ -31,7 +31,7 @@ fn astray(b: &Side<Rc>) -> Remote {
 }
 
 fn word(a: &Side<Rc>) -> Word {
-    Word::new(a.memory.address(), a.memory.lkey())
+    a.memory.word(0).unwrap()
 }
 
 /// Posts by `a`.
@@ -237,7 +237,7 @@ pub fn reliable(seen: &mut Seen) {
         let mut completions = CqReader::new(&cqs[0]).unwrap();
         let mut queue = SendQueue::new(&one, &mut completions, SendConfig::default()).unwrap();
         let memory = rig.memory(4096);
-        post!(queue, SendMessage::new(Sge::new(memory.address(), 64, memory.lkey())));
+        post!(queue, SendMessage::new(memory.sge(0, 64).unwrap()));
         let ends = [failures(cqs[0].as_raw(), &mut completions, &mut queue, 1)];
         seen.hold(name, "rc", &ends, &[one.as_raw()], &[send(status, "SEND")]);
         drop(other);
@@ -273,7 +273,7 @@ pub fn extended(seen: &mut Seen) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let domain = XrcDomain::new(&rig.context).unwrap();
     let memory = rig.memory(4096);
-    let sge = |length| Sge::new(memory.address(), length, memory.lkey());
+    let sge = |length| memory.sge(0, length).unwrap();
     let astray = Remote::new(memory.remote_address(), memory.rkey() ^ 0x5500);
     let wrong = Sge { lkey: memory.lkey() ^ 0x5500, ..sge(8) };
     for (name, own, peer) in [
@@ -356,9 +356,9 @@ impl Initiator {
 pub fn dynamic(seen: &mut Seen) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let memory: MemoryRegion = rig.memory(1 << 16);
-    let sge = |length| Sge::new(memory.address(), length, memory.lkey());
+    let sge = |length| memory.sge(0, length).unwrap();
     let wrong = Sge { lkey: memory.lkey() ^ 0x5500, ..sge(8) };
-    let right = Remote::new(memory.remote_address(), memory.rkey());
+    let right = memory.remote(0).unwrap();
     let astray = Remote { rkey: memory.rkey() ^ 0x5500, ..right };
     let invalid = IBV_WC_REM_INV_REQ_ERR;
     for (name, own, peer) in [

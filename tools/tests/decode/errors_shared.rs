@@ -71,8 +71,8 @@ impl Matcher {
         Self { tags, completions, memory: rig.memory(4096), srq, cq }
     }
 
-    fn sge(&self, length: u32) -> Sge {
-        Sge::new(self.memory.address(), length, self.memory.lkey())
+    fn sge(&self, length: usize) -> Sge {
+        self.memory.sge(0, length).unwrap()
     }
 
     fn sender(&mut self, rig: &Rig) -> (Sender, QueuePair<Rc, Rts>) {
@@ -99,7 +99,7 @@ impl Matcher {
 pub fn shared(seen: &mut Seen) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let memory = rig.memory(4096);
-    let sge = |length| Sge::new(memory.address(), length, memory.lkey());
+    let sge = |length| memory.sge(0, length).unwrap();
 
     for (name, length, key, own, peer) in [
         ("too short", 63, 0, IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR),

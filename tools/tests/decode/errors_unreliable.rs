@@ -26,17 +26,17 @@ pub struct Side<T: Transport> {
 }
 
 impl<T: Transport> Side<T> {
-    pub fn sge(&self, length: u32) -> Sge {
-        Sge::new(self.memory.address(), length, self.memory.lkey())
+    pub fn sge(&self, length: usize) -> Sge {
+        self.memory.sge(0, length).unwrap()
     }
 
     /// Memory by a key that there is not.
-    pub fn wrong(&self, length: u32) -> Sge {
+    pub fn wrong(&self, length: usize) -> Sge {
         Sge { lkey: self.memory.lkey() ^ 0x5500, ..self.sge(length) }
     }
 
     pub fn remote(&self) -> Remote {
-        Remote::new(self.memory.remote_address(), self.memory.rkey())
+        self.memory.remote(0).unwrap()
     }
 
     pub fn fails(&mut self, count: usize) -> Polled {
@@ -128,7 +128,7 @@ pub fn unreliable(seen: &mut Seen) {
         ("UD: longer than a packet", true, IBV_WC_LOC_LEN_ERR),
     ] {
         let mut a = datagrams(&rig);
-        let sge = if long { a.sge(longest + 1) } else { a.wrong(8) };
+        let sge = if long { a.sge((longest + 1) as usize) } else { a.wrong(8) };
         // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
         unsafe { a.send.post(1, SendMessage::new(sge).to(to(&b))) }.unwrap();
         let ends = [a.fails(1)];

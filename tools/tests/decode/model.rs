@@ -146,7 +146,8 @@ fn next(cq: &CompletionQueue) -> ibv_wc {
 fn provoke(name: &str) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let memory = rig.memory(4096);
-    let sge = |length| Sge::new(memory.address(), length, memory.lkey());
+    // Some requests name more than the region has.
+    let sge = |length| Sge { length, ..memory.sge(0, 64).unwrap() };
     let remote = (memory.address() + 2048, memory.rkey());
     if name == "operation that the transport does not have" {
         let cqs = [rig.cq(64), rig.cq(64)];
