@@ -295,7 +295,7 @@ impl Work {
     fn sge(&mut self, at: u32, length: u32) -> Verdict<Sge> {
         let (at, length) = within(at, length)?;
         let memory = self.station.memory();
-        Ok(Sge::new(memory.address() + at as u64, length as u32, memory.lkey()))
+        Ok(memory.sge(at, length)?)
     }
 
     fn next(&mut self) -> Verdict<Arrival> {
@@ -411,8 +411,7 @@ fn within(at: u32, length: u32) -> Verdict<(usize, usize)> {
 }
 
 fn read(memory: &MemoryRegion, at: usize, length: usize, spoiled: Spoiled) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    memory.read(at, &mut bytes);
+    let mut bytes = memory.to_vec(at, length);
     if let (Spoiled::Memory, Some(last)) = (spoiled, bytes.last_mut()) {
         *last ^= 4;
     }

@@ -417,7 +417,7 @@ impl<T: Transport, B: Makes<T>> Side<T, B> {
     }
 
     pub fn sge(&self, at: usize, length: usize) -> Sge {
-        Sge::new(self.memory.address() + at as u64, length as u32, self.memory.lkey())
+        self.memory.sge(at, length).expect("a part of the memory")
     }
 
     /// The longest wait for a completion.
@@ -426,13 +426,7 @@ impl<T: Transport, B: Makes<T>> Side<T, B> {
     }
 
     pub fn word(&self, at: usize) -> Word {
-        Word::new(self.memory.address() + at as u64, self.memory.lkey())
-    }
-
-    pub fn bytes(&self, at: usize, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.memory.read(at, &mut bytes);
-        bytes
+        self.memory.word(at).expect("a word of the memory")
     }
 
     /// Posts a request.

@@ -103,7 +103,7 @@ impl Memory {
     /// The scatter/gather list of a slot.
     pub fn list(&self, slot: &Slot) -> Vec<Sge> {
         let entry = |&(at, length): &(usize, usize)| {
-            Sge::new(self.region.address() + at as u64, length as u32, self.region.lkey())
+            self.region.sge(at, length).expect("a piece of the region")
         };
         slot.pieces.iter().map(entry).collect()
     }

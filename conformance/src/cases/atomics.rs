@@ -105,7 +105,7 @@ fn masked<N: Number + Copy + Debug>(
         };
         let done = side.sent(step, operation)?;
         same("bytes returned", done.byte_len as usize, size)?;
-        let met = side.bytes(1024, size);
+        let met = side.memory.to_vec(1024, size);
         same(format!("step {step}: old value"), met, returned(value(is)))?;
         bench.peer.has(64, &bytes(value(after)))?;
         bench.peer.has(64 + size as u32, &[0; 8])?;

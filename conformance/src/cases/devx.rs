@@ -89,14 +89,14 @@ fn traffic(bench: &mut Bench, side: &mut Side<Rc, Firmware>, door: &Door) -> Ver
         let into = side.sge(10_000, 5000);
         side.post(4, RdmaRead::new(into, door.remote(1000)).signaled())?;
         side.sent(4, SendOperation::Read)?;
-        holds(side.bytes(10_000, 5000) == bytes, "what was read differs")?;
+        holds(side.memory.to_vec(10_000, 5000) == bytes, "what was read differs")?;
         bench.peer.check(1000, 5000, 1)?;
         let into = side.sge(20_000, 64);
         side.receive.post(5, into)?;
         bench.peer.send(6, 0, 10)?;
         side.received(5, ReceiveKind::Send, 10)?;
         bench.peer.sent(6)?;
-        same("the answer", side.bytes(20_000, 10), b"by command".to_vec())?;
+        same("the answer", side.memory.to_vec(20_000, 10), b"by command".to_vec())?;
     }
     side.is_quiet()
 }

@@ -173,7 +173,7 @@ fn local_domain(bench: &mut Bench) -> Verdict {
     let (mut side, door) = bench.rc(&Shape::default())?;
     let other = ProtectionDomain::new(&bench.base.context)?;
     let memory = other.allocate(4096, Access::LOCAL_WRITE)?;
-    let sge = Sge::new(memory.address(), 64, memory.lkey());
+    let sge = memory.sge(0, 64)?;
     side.post(1, RdmaWrite::new(sge, door.remote(0)).signaled())?;
     fails(bench, &mut side, 1, Status::LocalProtection).map(drop)
 }
@@ -181,7 +181,7 @@ fn local_domain(bench: &mut Bench) -> Verdict {
 fn read_only(bench: &mut Bench) -> Verdict {
     let (mut side, door) = bench.rc(&Shape::default())?;
     let only = bench.base.pd.allocate(4096, Access::REMOTE_READ)?;
-    let sge = Sge::new(only.address(), 64, only.lkey());
+    let sge = only.source(0, 64)?;
     side.post(1, RdmaRead::new(sge, door.remote(0)).signaled())?;
     fails(bench, &mut side, 1, Status::LocalProtection).map(drop)
 }
@@ -189,7 +189,7 @@ fn read_only(bench: &mut Bench) -> Verdict {
 fn deregistered(bench: &mut Bench) -> Verdict {
     let (mut side, door) = bench.rc(&Shape::default())?;
     let memory = bench.base.pd.allocate(4096, Access::LOCAL_WRITE)?;
-    let sge = Sge::new(memory.address(), 64, memory.lkey());
+    let sge = memory.sge(0, 64)?;
     side.post(1, RdmaWrite::new(sge, door.remote(0)).signaled())?;
     side.sent(1, mlx5::cqe::SendOperation::Write)?;
     drop(memory);

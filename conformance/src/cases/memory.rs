@@ -104,7 +104,7 @@ fn type_1(bench: &mut Bench) -> Verdict {
     bench.peer.has(768, &[0; 8])?;
     read(&mut side, at(&door, first, 257), 100)?;
     side.sent(6, SendOperation::Read)?;
-    same("what was read", side.bytes(8192, 100), side.bytes(1, 100))?;
+    same("what was read", side.memory.to_vec(8192, 100), side.memory.to_vec(1, 100))?;
     // Bound anew: elsewhere, with fewer rights, by another key.
     let read_only = Rights { write: false, ..READ_AND_WRITE };
     let second = bench.peer.bind(Window::Type1, 0, 0, 8, read_only)?;
@@ -205,7 +205,8 @@ fn key_list(bench: &mut Bench) -> Verdict {
     bench.peer.send(5, 0, 348)?;
     side.received(4, ReceiveKind::Send, 348)?;
     bench.peer.sent(5)?;
-    let met: Vec<u8> = list.iter().flat_map(|&(place, length)| side.bytes(place, length)).collect();
+    let met: Vec<u8> =
+        list.iter().flat_map(|&(place, length)| side.memory.to_vec(place, length)).collect();
     holds(met.iter().copied().eq(pattern(348, 0xee)), "the pieces are not as sent")
 }
 
@@ -256,7 +257,8 @@ fn key_invalidated(bench: &mut Bench) -> Verdict {
 /// READs the peer's first bytes to an offset in a region.
 fn fetch(side: &mut Side<Rc>, to: (&MemoryRegion, usize), length: u32, from: &Door) -> Verdict {
     let (region, at) = to;
-    let sge = Sge::new(region.address() + at as u64, length, region.lkey());
+    // Whatever rights and length the region has: the device is to refuse what it must not reach.
+    let sge = Sge { length, ..region.source(at, 1)? };
     side.post(6, RdmaRead::new(sge, from.remote(0)).signaled())
 }
 
@@ -334,8 +336,8 @@ fn copy(bench: &mut Bench) -> Verdict {
     let request = DmaMemcpy::new(side.sge(0, 20_000), side.word(30_000), side.word(notes));
     side.post(1, request.signaled())?;
     side.sent(1, SendOperation::DmaMemcpy)?;
-    holds(side.bytes(30_000, 20_000) == bytes, "the copy differs")?;
-    same("bytes behind it", side.bytes(50_000, 8), vec![0; 8])
+    holds(side.memory.to_vec(30_000, 20_000) == bytes, "the copy differs")?;
+    same("bytes behind it", side.memory.to_vec(50_000, 8), vec![0; 8])
 }
 
 fn device(bench: &mut Bench) -> Verdict {
@@ -350,11 +352,11 @@ fn device(bench: &mut Bench) -> Verdict {
     let bytes: Vec<u8> = pattern(256, 7).collect();
     memory.write(0, &bytes);
     memory.flush();
-    side.post(1, RdmaWrite::new(region.sge(0, 256), door.remote(0)).signaled())?;
+    side.post(1, RdmaWrite::new(region.sge(0, 256)?, door.remote(0)).signaled())?;
     side.sent(1, SendOperation::Write)?;
     bench.peer.check(0, 256, 7)?;
     bench.peer.fill(512, 256, 8)?;
-    side.post(2, RdmaRead::new(region.sge(1024, 256), door.remote(512)).signaled())?;
+    side.post(2, RdmaRead::new(region.sge(1024, 256)?, door.remote(512)).signaled())?;
     side.sent(2, SendOperation::Read)?;
     let mut met = vec![0; 256];
     memory.read(1024, &mut met);

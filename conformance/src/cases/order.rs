@@ -87,7 +87,10 @@ fn read_after_write(bench: &mut Bench) -> Verdict {
         side.post(1, RdmaWrite::new(side.sge(0, 8000), door.remote(100)))?;
         side.post(2, RdmaRead::new(side.sge(10_000, 8000), door.remote(100)).signaled())?;
         side.sent(2, SendOperation::Read)?;
-        holds(side.bytes(10_000, 8000) == bytes, format!("round {round}: not what was written"))?;
+        holds(
+            side.memory.to_vec(10_000, 8000) == bytes,
+            format!("round {round}: not what was written"),
+        )?;
         bench.peer.check(100, 8000, round)?;
     }
     Ok(())
@@ -130,7 +133,7 @@ fn atomics(bench: &mut Bench) -> Verdict {
     }
     for id in 0..32u64 {
         side.sent(id, SendOperation::FetchAdd)?;
-        same("old value", side.bytes(8 * id as usize, 8), id.to_le_bytes().to_vec())?;
+        same("old value", side.memory.to_vec(8 * id as usize, 8), id.to_le_bytes().to_vec())?;
     }
     bench.peer.has(0, &32u64.to_le_bytes())
 }
@@ -161,7 +164,7 @@ fn checksums(bench: &mut Bench) -> Verdict {
                 let slot = number % 16;
                 let expected = (slot as u64, ReceiveKind::Send, length);
                 same("receive", (done.id, done.kind, done.byte_len), expected)?;
-                let met = checksum(&side.bytes(STRIDE * slot, length as usize));
+                let met = checksum(&side.memory.to_vec(STRIDE * slot, length as usize));
                 let sent: Vec<u8> = pattern(length as usize, number as u8).collect();
                 same(format!("checksum of message {number}"), met, checksum(&sent))?;
                 let into = side.sge(STRIDE * slot, STRIDE);

@@ -281,7 +281,7 @@ fn wide_cqes(bench: &mut Bench) -> Verdict {
         bench.peer.check(20_000, length as u32, 6)?;
         side.post(3, RdmaRead::new(side.sge(10_000, length), door.remote(20_000)).signaled())?;
         same("length", side.sent(3, SendOperation::Read)?.byte_len, length as u32)?;
-        holds(side.bytes(10_000, length) == bytes, "what was read differs")?;
+        holds(side.memory.to_vec(10_000, length) == bytes, "what was read differs")?;
     }
     Ok(())
 }
@@ -309,13 +309,13 @@ fn payload(bench: &mut Bench) -> Verdict {
             side.post(3, RdmaRead::new(side.sge(4000, length), door.remote(2000)).signaled())?;
             side.sent(3, SendOperation::Read)?;
             let expected = [&bytes[..length], &vec![0; 200 - length]].concat();
-            same("what was read", side.bytes(4000, 200), expected)?;
+            same("what was read", side.memory.to_vec(4000, 200), expected)?;
         }
         if bench.base.atomics {
             bench.peer.write(3000, &41u64.to_le_bytes())?;
             side.post(4, FetchAdd::new(side.word(5000), door.remote(3000), 1).signaled())?;
             side.sent(4, SendOperation::FetchAdd)?;
-            same("old value", side.bytes(5000, 8), 41u64.to_le_bytes().to_vec())?;
+            same("old value", side.memory.to_vec(5000, 8), 41u64.to_le_bytes().to_vec())?;
         }
     }
     Ok(())

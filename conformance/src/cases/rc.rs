@@ -119,9 +119,18 @@ fn read(bench: &mut Bench) -> Verdict {
     side.post(2, RdmaRead::new(pieces, door.remote(500)).signaled())?;
     let done = side.sent(2, SendOperation::Read)?;
     same("length of the READ", done.byte_len, 9000)?;
-    let met = [side.bytes(100, 3), side.bytes(1000, 4997), side.bytes(8000, 4000)].concat();
+    let met = [
+        side.memory.to_vec(100, 3),
+        side.memory.to_vec(1000, 4997),
+        side.memory.to_vec(8000, 4000),
+    ]
+    .concat();
     holds(met.iter().copied().eq(pattern(9000, 4)), "the fetched bytes are not the peer's")?;
-    same("bytes beside", (side.bytes(99, 1), side.bytes(103, 2)), (vec![0], vec![0; 2]))
+    same(
+        "bytes beside",
+        (side.memory.to_vec(99, 1), side.memory.to_vec(103, 2)),
+        (vec![0], vec![0; 2]),
+    )
 }
 
 fn number(bytes: &[u8]) -> u64 {
@@ -135,7 +144,7 @@ fn compare_swap(bench: &mut Bench) -> Verdict {
         let request = CompareSwap::new(side.word(64), door.remote(16), compare, 1000);
         side.post(id, request.signaled())?;
         side.sent(id, SendOperation::CompareSwap)?;
-        same("old value", number(&side.bytes(64, 8)), 42)?;
+        same("old value", number(&side.memory.to_vec(64, 8)), 42)?;
         bench.peer.has(16, &after.to_le_bytes())?;
     }
     Ok(())
@@ -146,7 +155,7 @@ fn fetch_add(bench: &mut Bench) -> Verdict {
     bench.peer.write(16, &u64::MAX.to_le_bytes())?;
     side.post(1, FetchAdd::new(side.word(64), door.remote(16), 8).signaled())?;
     side.sent(1, SendOperation::FetchAdd)?;
-    same("old value", number(&side.bytes(64, 8)), u64::MAX)?;
+    same("old value", number(&side.memory.to_vec(64, 8)), u64::MAX)?;
     bench.peer.has(16, &7u64.to_le_bytes())?;
     bench.peer.has(24, &[0; 8])
 }
@@ -307,7 +316,7 @@ fn batch(bench: &mut Bench) -> Verdict {
     side.sent(10, SendOperation::Send)?;
     side.sent(12, SendOperation::Read)?;
     side.sent(14, SendOperation::SendImm)?;
-    same("what was read is what was written", side.bytes(4096, 32), bytes)?;
+    same("what was read is what was written", side.memory.to_vec(4096, 32), bytes)?;
     bench.peer.received(1, Arrived::Send, 32)?;
     bench.peer.received(2, Arrived::SendImm(5), 4)?;
     bench.peer.check(1000, 32, 8)?;
@@ -379,7 +388,7 @@ fn answer(bench: &mut Bench) -> Verdict {
         bench.peer.send(4, 0, 32)?;
         side.received(1, mlx5::cqe::ReceiveKind::Send, 32)?;
         bench.peer.sent(4)?;
-        same("the answer", side.bytes(8000, 32), vec![round; 32])?;
+        same("the answer", side.memory.to_vec(8000, 32), vec![round; 32])?;
     }
     Ok(())
 }

@@ -91,7 +91,7 @@ fn read(bench: &mut Bench) -> Verdict {
     side.post(1, RdmaRead::new(side.sge(100, 5000), door.remote(0)).signaled().to(to))?;
     side.sent(1, SendOperation::Read)?;
     let expected: Vec<u8> = pattern(5000, 3).collect();
-    same("the fetched bytes are the peer's", side.bytes(100, 5000) == expected, true)
+    same("the fetched bytes are the peer's", side.memory.to_vec(100, 5000) == expected, true)
 }
 
 fn atomics(bench: &mut Bench) -> Verdict {
@@ -101,7 +101,11 @@ fn atomics(bench: &mut Bench) -> Verdict {
     side.sent(1, SendOperation::CompareSwap)?;
     side.post(2, FetchAdd::new(side.word(8), door.remote(0), 2).signaled().to(to))?;
     side.sent(2, SendOperation::FetchAdd)?;
-    same("old values", side.bytes(0, 16), [5u64.to_le_bytes(), 40u64.to_le_bytes()].concat())?;
+    same(
+        "old values",
+        side.memory.to_vec(0, 16),
+        [5u64.to_le_bytes(), 40u64.to_le_bytes()].concat(),
+    )?;
     bench.peer.has(0, &42u64.to_le_bytes())
 }
 

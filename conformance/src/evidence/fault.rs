@@ -134,7 +134,7 @@ impl Fault {
                 side.post(1, SendMessage::new(beyond).signaled())?;
             }
             Self::ReadOnly => {
-                let into = Sge::new(read_only.address(), 64, read_only.lkey());
+                let into = read_only.source(0, 64)?;
                 side.post(1, RdmaRead::new(into, remote).signaled())?;
             }
             Self::OwnError | Self::FlushBehind => {
