@@ -65,7 +65,7 @@ fn a_list_gathers_and_scatters_at_this_side() {
     let list = [(100, 7), (5000, 300), (0, 1), (4096, 40)];
     let pieces = list.map(|(offset, length)| pair.a.sge(offset, length));
     configure(&mut pair.a, key.configure().access(Access::LOCAL_WRITE).layout(pieces));
-    let places = list.iter().flat_map(|&(from, n)| from..from + n as usize);
+    let places = list.iter().flat_map(|&(from, n)| from..from + n);
     let whole = pattern(places.clone());
     // As a source, from the start and from within a piece.
     for (from, to) in [(0, whole.len()), (5, 200), (308, 348), (307, 308)] {

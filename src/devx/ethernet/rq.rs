@@ -115,8 +115,10 @@ impl Rq {
     /// The counters must outlive that use: they cannot be freed while the queue names them.
     ///
     /// # Errors
-    /// - [`Error::NoCapability`] if the HCA cannot change the counters of a queue.
-    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoCapability`](crate::Error::NoCapability) if the HCA cannot change the counters
+    ///   of a queue.
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     pub fn count_in(&self, counters: Option<&QueueCounters>) -> Result<()> {
         /// `MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_RQ_COUNTER_SET_ID`
         const COUNTER_SET: u64 = 1 << 3;
@@ -141,8 +143,9 @@ impl Rq {
     /// [`PacketRq`](crate::ring::PacketRq) that uses it before.
     ///
     /// # Errors
-    /// - [`Error::QueueInUse`] while a `PacketRq` uses it.
-    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::QueueInUse`](crate::Error::QueueInUse) while a `PacketRq` uses it.
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     pub fn restart(&self) -> Result<()> {
         self.queue.restart()
     }
@@ -151,7 +154,8 @@ impl Rq {
     /// the kernel.
     ///
     /// # Errors
-    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// [`Error::Refused`](crate::Error::Refused) by the HCA,
+    /// [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     pub fn query(&self) -> Result<Vec<u8>> {
         self.queue.query()
     }
@@ -205,12 +209,13 @@ impl RqBuilder<'_> {
     /// its memory.
     ///
     /// # Errors
-    /// - [`Error::Attribute`]: a capacity that no ring can have, or a place that is in use,
-    ///   misaligned or out of range.
-    /// - [`Error::NoCapability`] on a port that is not Ethernet.
-    /// - [`Error::Call`] with the memory lock limit named.
-    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
-    /// - [`Error::NoDevx`] if the context may give no commands.
+    /// - [`Error::Attribute`](crate::Error::Attribute): a capacity that no ring can have, or a
+    ///   place that is in use, misaligned or out of range.
+    /// - [`Error::NoCapability`](crate::Error::NoCapability) on a port that is not Ethernet.
+    /// - [`Error::Call`](crate::Error::Call) with the memory lock limit named.
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context may give no commands.
     pub fn build(self) -> Result<Rq> {
         let context = self.pd.context();
         needs_header(context, QUEUE)?;

@@ -118,8 +118,9 @@ impl Sq {
     /// [`SendQueue`](crate::ring::SendQueue) that uses it before.
     ///
     /// # Errors
-    /// - [`Error::QueueInUse`] while a `SendQueue` uses it.
-    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::QueueInUse`](crate::Error::QueueInUse) while a `SendQueue` uses it.
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     pub fn restart(&self) -> Result<()> {
         self.queue.restart()
     }
@@ -128,7 +129,8 @@ impl Sq {
     /// the kernel.
     ///
     /// # Errors
-    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// [`Error::Refused`](crate::Error::Refused) by the HCA,
+    /// [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     pub fn query(&self) -> Result<Vec<u8>> {
         self.queue.query()
     }
@@ -182,12 +184,14 @@ impl SqBuilder<'_> {
     /// memory and UAR.
     ///
     /// # Errors
-    /// - [`Error::Attribute`]: a capacity that no ring can have, or a place that is in use,
-    ///   misaligned or out of range.
-    /// - [`Error::NoCapability`] on a port that is not Ethernet; [`Error::NoUar`].
-    /// - [`Error::Call`] with the memory lock limit named.
-    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
-    /// - [`Error::NoDevx`] if the context may give no commands.
+    /// - [`Error::Attribute`](crate::Error::Attribute): a capacity that no ring can have, or a
+    ///   place that is in use, misaligned or out of range.
+    /// - [`Error::NoCapability`](crate::Error::NoCapability) on a port that is not Ethernet;
+    ///   [`Error::NoUar`](crate::Error::NoUar).
+    /// - [`Error::Call`](crate::Error::Call) with the memory lock limit named.
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context may give no commands.
     pub fn build(self) -> Result<Sq> {
         let context = self.pd.context();
         let needs_header = needs_header(context, QUEUE)?;
