@@ -12,7 +12,7 @@ use mlx5::diag::text::SendWqe;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, PostError, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
-use mlx5::wqe::{Inline, RdmaWrite, Remote};
+use mlx5::wqe::{Inline, RdmaWrite};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 

@@ -19,7 +19,7 @@ use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, ProtectionDomain, QueuePairBuilder, UnreliableRtsAttributes,
 };
-use mlx5::wqe::{Inline, SendImm, Sge, UdAddress};
+use mlx5::wqe::{Inline, SendImm, UdAddress};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 

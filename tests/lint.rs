@@ -13,7 +13,7 @@ use mlx5::ring::{
     CqReader, PostError, Prepared, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
 };
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
-use mlx5::wqe::{FetchAdd, InlineBytes, Nop, RawWqe, RdmaWrite, Remote, Sge, Word};
+use mlx5::wqe::{FetchAdd, InlineBytes, Nop, RawWqe, RdmaWrite, Remote, Sge};
 use rig::Rig;
 use rig::verbs::QpMemory;
 

@@ -14,7 +14,7 @@ use mlx5::ring::{
 };
 use mlx5::timing::{Phase, Report};
 use mlx5::verbs::QueuePair;
-use mlx5::wqe::{Inline, InlineBytes, RdmaWrite, Remote, SendMessage, Sge};
+use mlx5::wqe::{Inline, InlineBytes, RdmaWrite, SendMessage};
 use rig::Rig;
 
 const POST: [Phase; 2] = [Phase::Reserve, Phase::Encode];

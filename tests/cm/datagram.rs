@@ -7,7 +7,7 @@ use mlx5::ring::{ReceiveQueue, SendQueue};
 use mlx5::verbs::{
     AddressHandle, MemoryRegion, QueuePairBuilder, UdInitAttributes, UnreliableRtsAttributes,
 };
-use mlx5::wqe::{SendImm, Sge, UdAddress};
+use mlx5::wqe::{SendImm, UdAddress};
 
 use super::*;
 

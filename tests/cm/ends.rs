@@ -5,7 +5,6 @@ use mlx5::connect::cm::{CmError, CmEvent, ConnectionParameters, Identifier};
 use mlx5::cqe::{Completion, Status};
 use mlx5::endpoint::Closed;
 use mlx5::ring::{ReceiveQueue, SendQueue};
-use mlx5::wqe::Sge;
 
 use super::*;
 

@@ -25,7 +25,7 @@ const TESTS: &[&str] = &[
     "ring::tests::compressed",
     "ring::tests::give_back",
     "ring::tests::oldest",
-    "ring::tests::pair",
+    "ring::tests::long",
     "ring::tests::poll",
     "ring::tests::post",
     "ring::tests::publish",

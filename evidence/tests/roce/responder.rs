@@ -4,7 +4,7 @@ use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{Mtu, QpState, QueuePair, Rts};
-use mlx5::wqe::{RdmaRead, RdmaWrite};
+use mlx5::wqe::{RdmaRead, RdmaWrite, Sge};
 use mlx5_evidence::{Comparison, Table};
 
 use super::rig::{Rig, wait};
@@ -118,7 +118,7 @@ fn whole_packets_before_the_end_of_local_memory_are_sent() {
     source.write(0, &[0x5a; 4 * MTU]);
     let target = rig.memory(8 * MTU);
     // The fifth packet would begin behind the region.
-    let beyond = source.sge(0, 5 * MTU).unwrap();
+    let beyond = Sge { length: 5 * MTU as u32, ..source.sge(0, 4 * MTU).unwrap() };
     let remote = target.remote(0).unwrap();
     // SAFETY: no code holds a reference to the memory.
     unsafe { pair.sends.post(1, RdmaWrite::new(beyond, remote).signaled()) }.expect("a post");
