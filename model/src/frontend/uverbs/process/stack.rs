@@ -6,13 +6,14 @@ use crate::private::system;
 
 /// Runs the work on the stack of the interrupted code, below what it may use, if the handler was
 /// started on the signal stack: that one may be too small for a card, and a fault in the work
-/// would start over at its top. `interrupted` is the stack pointer of the interrupted code; without it,
-/// there is no other stack.
+/// would start over at its top. `frame` is the address of the signal's frame, which is on the stack of the
+/// handler: a local variable need not be, under a sanitizer. `interrupted` is the stack pointer of the
+/// interrupted code; without it, there is no other stack.
 ///
 /// # Safety
-/// `signal` and `interrupted` are of the frame of the signal that the calling thread handles, as the kernel
-/// has written it.
+/// All three are of the frame of the signal that the calling thread handles, as the kernel has written it.
 pub(super) unsafe fn off_the_signal_stack(
+    frame: usize,
     signal: libc::stack_t,
     interrupted: Option<usize>,
     work: &mut dyn FnMut(),
@@ -35,8 +36,7 @@ pub(super) unsafe fn off_the_signal_stack(
 
     let bottom = signal.ss_sp as usize;
     let within = |address: usize| address >= bottom && address - bottom < signal.ss_size;
-    let here = std::ptr::from_ref(&signal) as usize;
-    let elsewhere = interrupted.filter(|at| within(here) && !within(*at));
+    let elsewhere = interrupted.filter(|at| within(frame) && !within(*at));
     let Some(interrupted) = elsewhere else { return work() };
     let mut call = Call { work };
     // The red zone of the interrupted code is 128 bytes on x86-64, and nothing on arm64.

@@ -277,8 +277,9 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
             let interrupted = instruction::stack_pointer(work.frame);
             // A PUSH stores below the stack pointer.
             let interrupted = Some(interrupted).filter(|at| find(at - 1).is_none());
-            // SAFETY: both are of the frame of the signal that this thread handles.
-            unsafe { off_the_signal_stack(signal, interrupted, &mut || emulate(&mut work)) };
+            let run = &mut || emulate(&mut work);
+            // SAFETY: all are of the frame of the signal that this thread handles.
+            unsafe { off_the_signal_stack(context.addr(), signal, interrupted, run) };
             drop(uncancelled);
             if work.done {
                 set_errno(before);
