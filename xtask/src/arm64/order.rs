@@ -29,7 +29,7 @@ const POLL: &str = "dmb oshld, dmb osh, str w";
 /// The calls of `xtask/order/src/lib.rs`, and what they leave to other functions. A path that refuses,
 /// or leaves the rest to another function, has no fence.
 const EXPECTED: &[Expected] = &[
-    ("order_post", &["", BLUEFLAME]),
+    ("order_post", &["", BLUEFLAME, DOORBELL]),
     ("post_rest", &["", BLUEFLAME, DOORBELL]),
     ("order_batch", &["", DOORBELL]),
     ("order_fire", &["", BLUEFLAME]),
