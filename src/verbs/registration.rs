@@ -179,13 +179,9 @@ impl<M> Registration<M> {
 
     #[cold]
     fn refuse(&self, offset: usize, length: usize, (verb, rule): Refusal) -> Error {
-        let region = format_args!(
-            "the region of {} bytes at {:#x} with lkey {:#x}",
-            self.length,
-            self.start,
-            self.lkey()
-        );
-        let range = format_args!("{length} bytes at offset {offset}");
+        let (bytes, start, lkey) = (self.length, self.start, self.lkey());
+        let region = format!("the region of {bytes} bytes at {start:#x} with lkey {lkey:#x}");
+        let range = format!("{length} bytes at offset {offset}");
         Error::attribute("range", range, format!("{verb}{region}{rule}"))
     }
 }
