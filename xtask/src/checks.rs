@@ -247,7 +247,7 @@ fn clippy(features: &[&str]) -> Result {
 /// With the features that docs.rs shows.
 fn doc() -> Result {
     let mut command = build::cargo("doc");
-    command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    command.args(["--workspace", "--no-deps", "--keep-going"]).env("RUSTDOCFLAGS", "-D warnings");
     with_features(&mut command, ADDITIVE);
     build::run("cargo doc", &mut command)
 }

@@ -25,7 +25,7 @@ pub fn check() -> Result {
     install()?;
     let target = build::target_directory()?.join("msrv");
     let mut check = Command::new("rustup");
-    check.args(["run", VERSION, "cargo", "check", "--workspace"]);
+    check.args(["run", VERSION, "cargo", "check", "--workspace", "--keep-going"]);
     check.arg("--manifest-path").arg(build::root().join("Cargo.toml"));
     check.arg("--target-dir").arg(target).stdin(Stdio::null());
     // These name the toolchain that runs xtask.

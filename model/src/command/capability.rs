@@ -3,7 +3,7 @@
 //! The device is a fifth-generation ConnectX without the parts that the model lacks. Every
 //! capability that it reports is implemented. Sizes are those of a ConnectX-6 Dx
 //! (`evidence/tables/caps-cx6dx.csv`), where the model has no smaller limit; for other generations they
-//! are assumed to be the same, unless the [`Profile`](crate::card::Profile) has another value.
+//! are assumed to be the same, unless the [`Profile`] has another value.
 
 use mlx5_sys::ifc::{
     Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_event_cap, device_mem_cap, event_type,
