@@ -20,7 +20,9 @@ use mlx5::endpoint::{
 };
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
-use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair, SharedReceiveQueue};
+use mlx5::verbs::{
+    CompletionQueue, Context, Init, ProtectionDomain, QueuePair, SharedReceiveQueue,
+};
 use mlx5::wqe::{InlineBytes, SendMessage};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
@@ -112,13 +114,28 @@ impl Server {
         let qp = QueuePair::builder(&self.pd, &self.cq).shared_receive_queue(&self.srq);
         let qp = qp.max_send_wr(2 * DEPTH).build()?.init(&request.init()?)?;
         let key = self.endpoints.attach(&qp)?;
+        match self.connect(qp, request) {
+            Ok(connection) => self.connections.push((key, connection)),
+            Err(error) => {
+                // A client that dies within its first message costs no receive.
+                self.endpoints.remove(key)?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(
+        &mut self,
+        qp: QueuePair<Rc, Init>,
+        request: Identifier<Rc, Requested>,
+    ) -> Result<Identifier<Rc, Established>> {
         let qp = qp.rtr(&request.rtr()?)?.rts(&request.rts()?)?;
         let parameters = ConnectionParameters { private_data: b"echo", ..Default::default() };
         let connection = request.accept(&qp, &parameters)?.wait(PATIENCE)?;
         let config = SendConfig { requests: 2 * DEPTH, ..SendConfig::default() };
         self.endpoints.insert(qp, config)?;
-        self.connections.push((key, connection));
-        Ok(())
+        Ok(connection)
     }
     // ANCHOR_END: accept
 

@@ -1,7 +1,8 @@
 //! Many queue pairs on one CQ.
 
 use core::iter::from_fn;
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, take};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::flight::Outstanding;
@@ -79,6 +80,8 @@ pub struct Endpoints<T: Transport = Rc> {
     completions: CqReader,
     /// The connection some of whose retired requests have not been returned.
     holding: Option<ConnectionKey>,
+    /// The connections that leave, each with the time when it has left, earliest first.
+    leaving: VecDeque<(Instant, ConnectionKey)>,
 }
 
 /// The parts of a connection that was [removed](Endpoints::remove).
@@ -116,7 +119,11 @@ impl<T: Transport> Endpoints<T> {
     /// Creates endpoints without connections, whose requests complete on the CQ of `completions`.
     /// Queues that complete there belong to them alone.
     pub fn new(completions: CqReader) -> Self {
-        Self { members: Members::new(None), completions, holding: None }
+        Self::of(Members::new(None), completions)
+    }
+
+    fn of(members: Members<T>, completions: CqReader) -> Self {
+        Self { members, completions, holding: None, leaving: VecDeque::new() }
     }
 
     /// Creates endpoints whose connections take receives from a shared receive queue.
@@ -133,11 +140,12 @@ impl<T: Transport> Endpoints<T> {
             return Err(CallFailed { error, arguments: (completions, receiver) });
         }
         let SharedReceiver { queue, loans } = receiver;
-        Ok(Self { members: Members::new(Some((queue, loans))), completions, holding: None })
+        Ok(Self::of(Members::new(Some((queue, loans))), completions))
     }
 
     /// Attaches a queue pair, in INIT or later, that takes receives from the shared receive queue.
-    /// Polls report what it receives from now on. Call it before the peer sends.
+    /// Polls report what it receives from now on. Call it before the peer sends. If the queue pair is
+    /// not connected after all, [remove](Self::remove) it.
     ///
     /// # Errors
     /// The errors of [`Srq::attach`]. [`QueueError::SrqMismatch`] also if there is no shared
@@ -146,6 +154,7 @@ impl<T: Transport> Endpoints<T> {
         &mut self,
         qp: &Q,
     ) -> crate::error::Result<ConnectionKey> {
+        self.let_go();
         let shared = self.members.shared.as_mut().ok_or(QueueError::SrqMismatch)?;
         shared.attach(qp, &mut self.completions)?;
         Ok(self.join(qp.member().number, None))
@@ -177,6 +186,7 @@ impl<T: Transport> Endpoints<T> {
                     match &mut member.stage {
                         Stage::Attached(place) => *place = receiver,
                         Stage::Connected(core) => core.receive = receiver,
+                        Stage::Leaving => {}
                     }
                 }
                 key
@@ -210,6 +220,7 @@ impl<T: Transport> Endpoints<T> {
             core.receive = match &mut member.stage {
                 Stage::Attached(receiver) => receiver.take(),
                 Stage::Connected(before) => before.receive.take(),
+                Stage::Leaving => None,
             };
             member.stage = Stage::Connected(core);
         }
@@ -348,7 +359,12 @@ impl<T: Transport> Endpoints<T> {
             Found::Receive(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a receive.
                 unsafe { self.completions.take_found() };
-                self.members.received(done).map(Ok)
+                if let Some(received) = self.members.received(done) {
+                    return Some(Ok(received));
+                }
+                let mut other = None;
+                self.next_other(&mut other);
+                other
             }
             Found::Other => {
                 // A variable of its own, so that only this path needs a request in memory.
@@ -366,13 +382,44 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// Returns ids and memory of receives of the shared receive queue whose completions were dropped
-    /// when their queue pair was attached again. Their content is unknown.
+    /// when their queue pair was attached again, or which came after their connection was
+    /// [removed](Self::remove). Their content is unknown.
     pub fn reclaimed(&mut self) -> Vec<(u64, Buffers)> {
-        match (&mut self.members.shared, &mut self.members.loans) {
-            (Some(shared), Some(loans)) => {
-                shared.reclaimed().map(|place| loans.take(place)).collect()
+        self.let_go();
+        let mut receives = take(&mut self.members.late);
+        if let (Some(shared), Some(loans)) = (&mut self.members.shared, &mut self.members.loans) {
+            receives.extend(shared.reclaimed().map(|place| loans.take(place)));
+        }
+        receives
+    }
+
+    /// Starts the leave of a connection that was only attached, if the HCA may still complete a
+    /// shared receive of it. Returns whether it leaves.
+    fn leaves(&mut self, connection: ConnectionKey) -> bool {
+        let Members { shared: Some(shared), .. } = &self.members else { return false };
+        let Some(member) = self.members.look(connection) else { return false };
+        let attached = member.shares && matches!(member.stage, Stage::Attached(_));
+        if !attached || !shared.fail(member.qpn, &self.completions) {
+            return false;
+        }
+        if let Some(member) = self.members.get(connection) {
+            member.stage = Stage::Leaving;
+        }
+        self.leaving.push_back((Instant::now() + FLUSH, connection));
+        true
+    }
+
+    /// Detaches the queue pairs of the connections that have left by now.
+    fn let_go(&mut self) {
+        while let Some(&(until, key)) = self.leaving.front() {
+            if Instant::now() < until {
+                return;
             }
-            _ => Vec::new(),
+            self.leaving.pop_front();
+            let left = self.members.remove(key);
+            if let (Some(member), Some(shared)) = (left, &mut self.members.shared) {
+                shared.detach(member.qpn, &mut self.completions);
+            }
         }
     }
 
@@ -384,6 +431,12 @@ impl<T: Transport> Endpoints<T> {
     /// waits until the queue pair's requests are flushed, which takes a ConnectX-6 about 60 µs, and
     /// 10 µs for each request in flight. It waits for 10 ms, and 50 µs for each request, at most. If
     /// the HCA takes longer, the receive stays outstanding as long as the shared receive queue.
+    ///
+    /// A connection that was only attached may have begun to receive, too, if its queue pair is in
+    /// RTR. The call moves the queue pair to ERROR then, and does not wait. The receive comes back by
+    /// [`reclaimed`](Self::reclaimed). For 10 ms and until the next call of
+    /// [`attach`](Self::attach), `remove` or `reclaimed`, the queue pair is kept: it is not destroyed,
+    /// even if the program drops it, and cannot be reset.
     ///
     /// Costs system calls, and looks at each CQE that waits to be polled.
     ///
@@ -397,7 +450,13 @@ impl<T: Transport> Endpoints<T> {
     where
         Nop: PostOn<T>,
     {
-        let member = self.members.remove(connection).ok_or(QueueError::UnknownConnection)?;
+        if self.leaves(connection) {
+            let receives = self.reclaimed();
+            return Ok(Removed { qp: None, sends: Vec::new(), receives });
+        }
+        let leaving = self.members.look(connection).is_none_or(Member::is_leaving);
+        let member = if leaving { None } else { self.members.remove(connection) };
+        let member = member.ok_or(QueueError::UnknownConnection)?;
         if self.holding == Some(connection) {
             self.holding = None;
             self.completions.hold(false);
@@ -409,8 +468,8 @@ impl<T: Transport> Endpoints<T> {
             // The program still owns the queue pair, and its HCA may still write to what was
             // posted. So the queue pair keeps that memory, and the CQ slots stay reserved for its
             // CQEs.
-            Stage::Attached(receiver) => {
-                drop(receiver);
+            stage @ (Stage::Attached(_) | Stage::Leaving) => {
+                drop(stage);
                 if let Some(shared) = shared {
                     shared.detach(qpn, completions);
                     shared.sweep_detached(qpn, completions);
@@ -485,7 +544,7 @@ impl<T: Transport> Endpoints<T> {
 
     fn connected(&self, key: ConnectionKey) -> Option<&super::members::Connected<T>> {
         match &self.members.look(key)?.stage {
-            Stage::Attached(_) => None,
+            Stage::Attached(_) | Stage::Leaving => None,
             Stage::Connected(core) => Some(core),
         }
     }

@@ -30,6 +30,9 @@ pub(super) enum Stage<T: Transport> {
     Attached(Option<Receiver>),
     /// It receives, if it does, and sends.
     Connected(Connected<T>),
+    /// It was removed before it was connected. Its queue pair is in ERROR, where the HCA completes
+    /// the shared receive that a message had begun to fill.
+    Leaving,
 }
 
 /// A queue pair of the endpoints.
@@ -50,6 +53,8 @@ pub(super) struct Members<T: Transport> {
     pub(super) shared: Option<Srq>,
     places: Vec<Place<T>>,
     pub(super) loans: Option<Loans>,
+    /// Ids and memory of shared receives that connections had which [leave](Stage::Leaving).
+    pub(super) late: Vec<(u64, Buffers)>,
     /// Numbers of the places without a connection.
     free: Vec<u32>,
     /// From the number of a queue pair to its place.
@@ -65,6 +70,7 @@ impl<T: Transport> Member<T> {
         match &mut self.stage {
             Stage::Attached(receiver) => receiver.as_mut(),
             Stage::Connected(core) => core.receive.as_mut(),
+            Stage::Leaving => None,
         }
     }
 
@@ -72,9 +78,13 @@ impl<T: Transport> Member<T> {
     #[inline(always)]
     pub(super) fn core(&mut self) -> Option<&mut Connected<T>> {
         match &mut self.stage {
-            Stage::Attached(_) => None,
+            Stage::Attached(_) | Stage::Leaving => None,
             Stage::Connected(core) => Some(core),
         }
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        matches!(self.stage, Stage::Leaving)
     }
 }
 
@@ -82,8 +92,8 @@ impl<T: Transport> Members<T> {
     pub(super) fn new(shared: Option<(Srq, Loans)>) -> Self {
         let (shared, loans) = shared.unzip();
         let numbers = Numbers::new();
-        let (places, free) = (Vec::new(), Vec::new());
-        Self { shared, places, loans, free, numbers, last: 0 }
+        let (places, free, late) = (Vec::new(), Vec::new(), Vec::new());
+        Self { shared, places, loans, late, free, numbers, last: 0 }
     }
 
     /// Adds a connection whose number no other has.
@@ -102,7 +112,8 @@ impl<T: Transport> Members<T> {
 
     /// Returns the key of the connection whose queue pair has this number.
     pub(super) fn key_of(&self, qpn: u32) -> Option<ConnectionKey> {
-        Some(self.key_at(self.numbers.get(qpn)?))
+        let key = self.key_at(self.numbers.get(qpn)?);
+        self.look(key).filter(|member| !member.is_leaving()).map(|_| key)
     }
 
     #[inline(always)]
@@ -137,10 +148,10 @@ impl<T: Transport> Members<T> {
 
     /// Returns the keys of all connections.
     pub(super) fn keys(&self) -> impl Iterator<Item = ConnectionKey> {
-        (0..)
-            .zip(&self.places)
-            .filter(|(_, place)| place.member.is_some())
-            .map(|(at, place)| ConnectionKey { at, generation: place.generation })
+        (0..).zip(&self.places).filter_map(|(at, place)| {
+            let key = ConnectionKey { at, generation: place.generation };
+            place.member.as_ref().filter(|member| !member.is_leaving()).map(|_| key)
+        })
     }
 
     /// Returns the connection whose send queue a poll found last.
@@ -168,6 +179,7 @@ impl<T: Transport> Members<T> {
     }
 
     /// Takes the memory of the receive that a poll has just retired. Its queue knows it by `id`.
+    /// Returns nothing for a connection that leaves.
     #[inline]
     fn take_received(&mut self, id: u64) -> Option<(ConnectionKey, u64, Buffers)> {
         let key = self.key_at(self.last);
@@ -175,7 +187,12 @@ impl<T: Transport> Members<T> {
         if let Some(receiver) = member.receiver() {
             return Some((key, id, receiver.take_retired(INTERNAL)));
         }
+        let leaving = member.is_leaving();
         let (id, buffers) = self.loans.as_mut()?.take(id);
+        if leaving {
+            self.late.push((id, buffers));
+            return None;
+        }
         Some((key, id, buffers))
     }
 }

@@ -41,8 +41,8 @@ pub enum PostError {
     /// The request would leave no free block or CQ slot in the send queue, and no outstanding request
     /// is signaled. Then no completion could come any more, and no signaled request could be posted.
     #[error(
-        "{outstanding} blocks of the send queue are outstanding and no request in them is \
-         signaled: sign this one, or call reclaim, then poll"
+        "the last free block and CQ slot are kept for a signaled request, and none of those \
+         outstanding ({outstanding} blocks) is: signal this one, or call reclaim, then poll"
     )]
     NothingSignaled {
         /// 64-byte blocks that are outstanding.
@@ -62,8 +62,9 @@ pub enum PostError {
     /// All CQ slots reserved for this queue are in use: one for each outstanding request, signaled
     /// or not. A send queue has at most as many as its QP's `max_send_wr`.
     #[error(
-        "all {slots} CQ slots of the queue are in use, one by each outstanding request: poll the \
-         completion queue, or reserve more when the queue is made"
+        "all {slots} CQ slots of the queue are in use, one by each request that is outstanding or \
+         prepared: poll the completion queue (fire what is prepared), or reserve more when the queue \
+         is made"
     )]
     CqFull {
         /// CQ slots that are reserved for the queue.

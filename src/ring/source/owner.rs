@@ -52,6 +52,14 @@ pub trait QueueOwner: Send + Sync {
     /// The error of the call or the command.
     fn resume(&self) -> crate::error::Result<()>;
 
+    /// Moves it to ERROR, whatever its state is. By default this is refused.
+    ///
+    /// # Errors
+    /// The error of the call or the command.
+    fn fail(&self) -> crate::error::Result<()> {
+        Err(QueueError::NoQueue.into())
+    }
+
     /// Keeps the memory of requests that were outstanding when their queue was dropped, until the
     /// HCA no longer accesses it. By default for ever.
     fn retain(&self, memory: Box<dyn Send>) {

@@ -158,6 +158,19 @@ impl Srq {
         self.attached.push(Attached { qpn, cq, keep, _member: member });
     }
 
+    /// Moves an attached queue pair to ERROR, if a message may have begun to fill a receive: the HCA
+    /// then completes that receive. Returns whether it does; if not, the queue pair can be detached.
+    ///
+    /// Gives two firmware commands.
+    pub(crate) fn fail(&self, qpn: u32, completions: &CqReader) -> bool {
+        let id = completions.id();
+        let attached = self.attached.iter().find(|qp| qp.qpn == qpn && qp.cq == id);
+        let Some(keep) = attached.and_then(|qp| qp.keep.as_ref()) else { return false };
+        let owner = keep.owner();
+        let before = [ibv_qp_state::IBV_QPS_RESET, ibv_qp_state::IBV_QPS_INIT];
+        owner.state().is_ok_and(|state| !before.contains(&state)) && owner.fail().is_ok()
+    }
+
     /// Detaches a queue pair. Returns false, and changes nothing, if it is not attached or
     /// `completions` is not the reader of its receive CQ.
     ///

@@ -12,7 +12,7 @@ use crate::ib::{Access, Transport, TransportKind};
 use crate::ring::source::{
     DomainId, Member, ObjectId, QueueOwner, ReceiveView, Retained, SendView, WorkQueue,
 };
-use crate::verbs::{Backend, Context, Reset, Zeroed};
+use crate::verbs::{Backend, Context, Failed, Reset, Rts, Zeroed};
 
 /// A back end that makes queue pairs of transport `T`: [`Verbs`](crate::verbs::Verbs), or
 /// [`Firmware`](crate::devx::Firmware).
@@ -181,6 +181,11 @@ impl<O: PairObject> QueueOwner for Pair<O> {
 
     fn resume(&self) -> Result<()> {
         O::resume(self)
+    }
+
+    fn fail(&self) -> Result<()> {
+        let change = Change::to::<Rts, Failed>();
+        O::change(self, Change { from: Self::state(self), ..change })
     }
 
     fn retain(&self, memory: Box<dyn Send>) {
