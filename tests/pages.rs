@@ -166,6 +166,48 @@ fn relative_links_and_their_anchors_resolve() {
     assert!(checked > 100, "only {checked} links were found");
 }
 
+/// The figures of a page that are links to a table of the record: what the page says, the table,
+/// its row and its column.
+fn figures(text: &str) -> Vec<[&str; 4]> {
+    let mut found = vec![];
+    for (before, rest) in text.split("](").zip(text.split("](").skip(1)) {
+        let Some((file, rest)) = rest.split_once(" \"").filter(|(file, _)| !file.contains(')'))
+        else {
+            continue;
+        };
+        let said = before.rsplit('[').next().unwrap();
+        let (row, column) = rest.split('"').next().unwrap().rsplit_once(": ").unwrap();
+        found.push([said, file, row, column]);
+    }
+    found
+}
+
+/// The first number of a cell of a table, rounded.
+fn rounded(table: &str, row: &str, column: &str) -> Option<String> {
+    let cells = |line: &str| line.split('|').map(|it| it.trim().to_owned()).collect::<Vec<_>>();
+    let mut lines = table.lines().map(cells);
+    let at = lines.next()?.iter().position(|name| name == column)?;
+    let cell = lines.find(|cells| cells.get(1).is_some_and(|name| name == row))?.get(at)?.clone();
+    let number: f64 = cell.split(' ').next()?.parse().ok()?;
+    Some(format!("{number:.0}"))
+}
+
+#[test]
+fn figures_in_prose_are_those_of_the_record() {
+    let mut checked = 0;
+    for page in pages() {
+        let text = read(&page);
+        let folder = Path::new(&page).parent().unwrap();
+        for [said, file, row, column] in figures(&text) {
+            let table = read(folder.join(file).to_str().unwrap());
+            let recorded = rounded(&table, row, column);
+            assert_eq!(Some(said), recorded.as_deref(), "{page}: {row}: {column} of {file}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 15, "only {checked} figures were found");
+}
+
 /// The cells of the rows of the table of the transport's rules.
 fn rules(page: &str) -> Vec<Vec<String>> {
     let rows = page.lines().skip_while(|line| *line != "| rule | section | code | test |").skip(2);
@@ -387,6 +429,7 @@ fn links(text: &str) -> Vec<String> {
         let line = line.join("`");
         for rest in line.split("](").skip(1) {
             let target = rest.split(')').next().unwrap();
+            let target = target.split_once(" \"").map_or(target, |(target, _title)| target);
             found.push(target.trim_matches(['<', '>']).to_owned());
         }
         for attribute in ["src=\"", "srcset=\"", "href=\""] {

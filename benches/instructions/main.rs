@@ -240,7 +240,8 @@ fn report(counts: &Counts) -> Report {
         let best = [column::CLASSIC, column::EXTENDED].iter().filter_map(|of| counts.get(of));
         let best = best.copied().reduce(f64::min).zip(counts.get(column::RAW));
         let times = best.map(|(best, ours)| ("best / mlx5", format!("{:.1}", best / ours)));
-        let limits = Standing::of(row, counts).map(|standing| ("limit", standing.text()));
+        let limits: Vec<_> = Standing::of(row, counts).map(|standing| standing.text()).collect();
+        let limits = (!limits.is_empty()).then(|| ("limit", limits.join("; ")));
         let value = |column| counts.get(column).map(|count| Value::from(*count));
         Line {
             name: row.text().to_owned(),
