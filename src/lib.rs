@@ -17,31 +17,16 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use mlx5::connect::{Connection, LocalPort};
-//! use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver};
-//! use mlx5::ib::Access;
-//! use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
-//! use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
-//! use mlx5::wqe::{Inline, SendMessage};
+//! use mlx5::prelude::*;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let context = Context::open_first()?;
-//! let pd = ProtectionDomain::new(&context)?;
-//! let cq = CompletionQueue::new(&context, 128)?;
-//! let qp = QueuePair::builder(&pd, &cq).max_inline_data(64).build()?;
-//!
+//! let unconnected = Endpoint::builder(&context).receives(1, 4096).build()?;
 //! let mut connection = Connection::connect("192.0.2.1:7471", Duration::from_secs(10))?;
-//! let port = LocalPort::new(&context, 1, None)?;
-//! let mine = port.connection_data(&qp);
-//! let theirs = connection.exchange(&mine)?;
-//! let qp = qp.init(&port.init())?.rtr(&port.rtr(&mine, &theirs))?;
-//! let qp = qp.rts(&port.rts(&mine, &theirs))?;
-//!
-//! let mut reader = CqReader::new(&cq)?;
-//! let mut receiver = Receiver::new(&qp, &mut reader, ReceiveConfig::default())?;
-//! receiver.post(1, MrSlice::new(pd.allocate(4096, Access::LOCAL_WRITE)?))?;
-//! let mut endpoint = Endpoint::new(qp, receiver, reader, SendConfig::default())?;
+//! let theirs = connection.exchange(&unconnected.connection_data())?;
+//! let mut endpoint = unconnected.connect(&theirs)?;
 //! connection.barrier(1)?;
+//!
 //! endpoint.post(2, SendMessage::new(Inline(b"hello")).signaled())?;
 //! loop {
 //!     for returned in endpoint.poll() {
@@ -68,11 +53,13 @@
 //! | [`QueuePair`](verbs::QueuePair) | one end of a connection. Its type names its transport and its state |
 //! | [`SendQueue`](ring::SendQueue), [`CqReader`](ring::CqReader) | the raw layer: posting is `unsafe`, because the caller keeps the memory alive until the completion |
 //! | [`Endpoint`](endpoint::Endpoint) | the safe layer: it owns the memory of its requests, and needs no `unsafe` |
+//! | [`Prepared`](ring::Prepared), [`PreparedEndpoint`](endpoint::PreparedEndpoint) | requests that are written ahead: a post that takes half the instructions |
 //!
 //! # The modules
 //!
 //! | module | is for |
 //! |---|---|
+//! | [`prelude`] | the names that most programs need |
 //! | [`verbs`] | devices, memory, queues and their states, by libibverbs |
 //! | [`connect`] | exchanging connection data over TCP, and the attributes that follow from it; by librdmacm with the feature `cm` |
 //! | [`endpoint`] | posting and polling with buffers that move: the safe layer |
@@ -120,6 +107,7 @@ mod doorbell;
 pub mod endpoint;
 mod error;
 pub mod ib;
+pub mod prelude;
 mod watch;
 pub mod wqe;
 

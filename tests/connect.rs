@@ -12,7 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mlx5::connect::{ConnectError, Connection, ConnectionData, Listener, RemoteRegion, VERSION};
-use mlx5::verbs::Mtu;
+use mlx5::endpoint::{Endpoint, MrSlice};
+use mlx5::ib::Access;
+use mlx5::verbs::{Context, Mtu, ProtectionDomain};
+use mlx5_model as _;
 use proptest::prelude::*;
 
 /// Long enough for a loaded machine where nothing is expected to time out.
@@ -339,4 +342,53 @@ proptest! {
 
 thread_local! {
     static MESSAGE: Vec<u8> = bytes_of(&endpoint(9));
+}
+
+/// Receives of the builder and of the program, posted before the peer was known, come back with the
+/// error if the device refuses the peer's address.
+#[test]
+fn a_builder_returns_the_receives_if_the_peer_is_refused() {
+    let context = Context::open_first().unwrap();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let builder = Endpoint::builder(&context).protection_domain(&pd).receives(3, 64);
+    let mut unconnected = builder.build().unwrap();
+    let full = MrSlice::new(pd.allocate(32, Access::LOCAL_WRITE).unwrap());
+    let refused = unconnected.receiver().post(7, full).unwrap_err();
+    assert!(refused.to_string().contains("3 CQ slots"), "{refused}");
+
+    // No queue pair has a number of more than 24 bits.
+    let nobody = ConnectionData { qpn: 1 << 24, ..unconnected.connection_data() };
+    let failed = unconnected.connect(&nobody).unwrap_err();
+    let lengths = |buffers: &mlx5::endpoint::Buffers| buffers.slices()[0].len();
+    let receives: Vec<_> =
+        failed.arguments.iter().map(|(id, buffers)| (*id, lengths(buffers))).collect();
+    assert_eq!(receives, [(0, 64), (1, 64), (2, 64)], "{failed}");
+}
+
+#[test]
+fn a_builder_refuses_receives_that_no_memory_can_hold() {
+    let context = Context::open_first().unwrap();
+    let message = |count, bytes| {
+        Endpoint::builder(&context).receives(count, bytes).build().unwrap_err().to_string()
+    };
+    assert_eq!(message(2, 0), "length is 0: memory has at least 1 byte");
+    let most = usize::MAX;
+    assert_eq!(message(2, most), format!("bytes of a receive is {most}: too many in all"));
+    assert!(message(2, most / 2).contains("ENOMEM"));
+}
+
+#[test]
+fn a_builder_makes_the_queues_that_were_asked_for() {
+    let context = Context::open_first().unwrap();
+    let builder = Endpoint::builder(&context).port(1).max_send_wr(20).max_inline_data(100);
+    let unconnected = builder.receives(5, 8).build().unwrap();
+    let own = unconnected.connection_data();
+    let endpoint = unconnected.connect(&own).unwrap();
+    let queues = endpoint.queue_pair().capacities();
+    assert!(queues.max_inline_data >= 100, "{queues:?}");
+    assert_eq!(endpoint.send_queue().request_limit(), 20);
+    assert_eq!(endpoint.receive_queue().outstanding(), 5);
+    assert!(
+        Endpoint::builder(&context).port(9).build().unwrap_err().to_string().contains("port 9")
+    );
 }

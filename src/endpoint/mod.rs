@@ -14,7 +14,7 @@
 //!
 //! | program | type |
 //! |---|---|
-//! | one connection | [`Endpoint`], over a [`Receiver`] |
+//! | one connection | [`Endpoint`], made by [`Endpoint::builder`], or over a [`Receiver`] |
 //! | one queue pair that receives nothing: WRITE and READ only, DC, XRC | [`SendEndpoint`] |
 //! | many connections on one CQ, perhaps with a [`SharedReceiver`] | [`Endpoints`] |
 //! | requests that are written ahead | [`PreparedEndpoint`] |
