@@ -6,10 +6,9 @@ use super::{Buffers, EndpointBatch, MrSlice, Outcome, Owned, Refused, Returned};
 use crate::cqe::SendDone;
 use crate::error::{Error, QueueError};
 use crate::ib::{Counter, INTERNAL, Internal, Transport};
-use crate::ring::give_back::Mark;
 use crate::ring::own::Place;
-use crate::ring::send_ring::SendRing;
 use crate::ring::source::handover::Sends;
+use crate::ring::state::{Point, SendState};
 use crate::ring::{CqReader, PostError, Prepared, Queues, SendConfig, SendQueue};
 use crate::verbs::{QueuePair, Reset, Rts};
 use crate::wqe::{Nop, PostOn};
@@ -22,9 +21,9 @@ pub trait SendHalf: Queues {
     #[doc(hidden)]
     type Flight: InFlight;
 
-    /// Returns the ring.
+    /// Returns the state of the queue.
     #[doc(hidden)]
-    fn ring(&mut self, _: Internal) -> &mut SendRing;
+    fn state_mut(&mut self, _: Internal) -> &mut SendState;
 
     /// Releases the blocks of requests that are retired and whose memory was taken, to other
     /// threads that post.
@@ -37,8 +36,8 @@ impl<T: Transport> SendHalf for SendQueue<T> {
     type Flight = Flight;
 
     #[inline(always)]
-    fn ring(&mut self, _: Internal) -> &mut SendRing {
-        &mut self.ring
+    fn state_mut(&mut self, _: Internal) -> &mut SendState {
+        self.state_mut()
     }
 }
 
@@ -46,8 +45,8 @@ impl<O, T: Transport> SendHalf for Prepared<O, T> {
     type Flight = Flight;
 
     #[inline(always)]
-    fn ring(&mut self, _: Internal) -> &mut SendRing {
-        Prepared::ring(self)
+    fn state_mut(&mut self, _: Internal) -> &mut SendState {
+        self.state_mut()
     }
 }
 
@@ -59,7 +58,7 @@ pub(super) struct Core<T: Transport, R, S: SendHalf> {
     pub(super) receive: R,
     pub(super) flight: S::Flight,
     /// What was retired before the CQE that a poll took last.
-    pub(super) before: Mark,
+    pub(super) before: Point,
     /// While retired requests have not been returned: where the ring's tail will be, and the
     /// outcome of the last request before it.
     pub(super) retired: Option<(Counter, Outcome)>,
@@ -83,12 +82,12 @@ impl<T: Transport, R> Core<T, R, SendQueue<T>> {
     ) -> Result<Self, (Error, QueuePair<T, Rts>, R)> {
         let taken = qp.domain().ok_or(QueueError::NoQueue.into()).and_then(|domain| {
             let send = SendQueue::new(&qp, completions, config)?;
-            let flight = Flight::new(send.ring.cursor.shape(), domain, qp.owner(INTERNAL));
+            let flight = Flight::new(send.state().shape(), domain, qp.owner(INTERNAL));
             Ok((send, flight))
         });
         match taken {
             Ok((send, flight)) => {
-                let before = send.ring.mark();
+                let before = send.state().mark();
                 Ok(Self { qp, send, receive, flight, before, retired: None })
             }
             Err(error) => Err((error, qp, receive)),
@@ -133,7 +132,7 @@ impl<T: Transport, R> Core<T, R, SendQueue<T>> {
         give_up: impl FnOnce(R) -> Outstanding,
     ) -> crate::error::Result<Reclaimed<T>> {
         let Self { qp, mut send, receive, flight, .. } = self;
-        let sends = send.ring.outstanding().map(|(at, entry)| (at, entry.id)).collect();
+        let sends = send.state().outstanding().map(|(at, entry)| (at, entry.id)).collect();
         let sends = Outstanding::new(sends, flight);
         flush(&qp, &mut send);
         // Their claims prevent the reset.
@@ -156,12 +155,11 @@ fn post<T: Transport, O: PostOn<T> + Owned>(
     if !flight.accepts(&operation) {
         return Err(Refused::memory(operation));
     }
-    send.ring.doorbell.timing.begin();
     let mut place = Place::default();
     // SAFETY: all memory that the request names is in slices, which the flight owns as soon as the
     // call returns: nothing reads, writes or borrows it. The poll that retires the request returns
     // them, or `after_reset` does. A dropped flight gives them to the queue pair.
-    match unsafe { send.post_short(id, &operation, &mut place) } {
+    match unsafe { send.post_owned(id, &operation, &mut place) } {
         Ok(true) => {
             // SAFETY: the place is of the queue's ring, whose flight this is.
             unsafe { flight.put_at(place, operation) };
@@ -179,7 +177,7 @@ fn post_any<T: Transport, O: PostOn<T> + Owned>(
     id: u64,
     operation: O,
 ) -> Result<(), Refused<O>> {
-    let head = send.ring.cursor.head();
+    let head = send.state().head();
     // SAFETY: all memory that the request names is in slices. The flight owns them below, until a
     // poll has retired the request or the QP was reset. A dropped flight gives them to the QP.
     if let Err(error) = unsafe { send.post_ref(id, &operation) } {
@@ -196,7 +194,7 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
     /// The last call on the reader was [`find`](CqReader::find), and it found a send of this queue.
     #[inline(always)]
     pub(super) unsafe fn found(&mut self, done: SendDone) -> Returned {
-        let place = self.send.ring(INTERNAL).retired();
+        let place = self.send.state_mut(INTERNAL).retired();
         // SAFETY: `find` has retired the ring's oldest request, which is there. The flight is of the
         // ring.
         let buffers = unsafe { self.flight.take_at(place) };
@@ -206,7 +204,7 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
 
     /// Returns the oldest request, of one block, which a poll has just retired.
     fn oldest(&mut self, done: SendDone) -> Returned {
-        let buffers = self.flight.take(self.send.ring(INTERNAL).cursor.tail().before());
+        let buffers = self.flight.take(self.send.state_mut(INTERNAL).tail().before());
         self.send.release(INTERNAL);
         Returned { id: done.id, buffers, outcome: Outcome::Sent(done) }
     }
@@ -214,7 +212,7 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
     /// Marks what is retired. Called before a CQE is taken that may retire requests.
     #[inline(always)]
     pub(super) fn mark(&mut self) {
-        self.before = self.send.ring(INTERNAL).mark();
+        self.before = self.send.state_mut(INTERNAL).mark();
     }
 
     /// Handles a CQE, the first since [`mark`](Self::mark), that retired requests, the last one with
@@ -229,16 +227,16 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
         let mark = self.before;
         // As most completions of connections that post singly do.
         if let (true, Outcome::Sent(done)) =
-            (self.send.ring(INTERNAL).retired_one_since(mark), outcome)
+            (self.send.state_mut(INTERNAL).retired_one_since(mark), outcome)
         {
             return Some(self.oldest(done));
         }
-        if let Some((at, entry)) = self.send.ring(INTERNAL).retired_alone() {
+        if let Some((at, entry)) = self.send.state_mut(INTERNAL).retired_alone() {
             let buffers = self.flight.take(at);
             self.send.release(INTERNAL);
             return Some(Returned { id: entry.id, buffers, outcome });
         }
-        self.retired = Some((self.send.ring(INTERNAL).hold_back(mark), outcome));
+        self.retired = Some((self.send.state_mut(INTERNAL).hold_back(mark), outcome));
         completions.hold(true);
         self.give_back(completions)
     }
@@ -246,9 +244,9 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
     /// Returns the oldest request that a CQE has retired and no poll has returned.
     pub(super) fn give_back(&mut self, completions: &mut CqReader) -> Option<Returned> {
         let (end, outcome) = self.retired?;
-        let ring = self.send.ring(INTERNAL);
-        let oldest = ring.give_back(end);
-        let is_last = ring.cursor.tail() == end;
+        let state = self.send.state_mut(INTERNAL);
+        let oldest = state.give_back(end);
+        let is_last = state.tail() == end;
         if is_last {
             self.retired = None;
             completions.hold(false);

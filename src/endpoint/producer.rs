@@ -13,8 +13,8 @@ use super::receiver::ReceiveHalf;
 use super::{Buffers, Endpoint, Owned, Receiver, Refused};
 use crate::ib::{Counter, Internal, Rc, Shape, Transport};
 use crate::ring::own::Place;
-use crate::ring::send_ring::SendRing;
 use crate::ring::source::{DomainId, QueueOwner};
+use crate::ring::state::SendState;
 use crate::ring::{Producer, Queues, ReceiveSide, Retirer, SendSide};
 use crate::wqe::PostOn;
 
@@ -158,9 +158,9 @@ impl<T: Transport> SendHalf for SharedSends<T> {
     type Flight = Landing<T>;
 
     #[inline(always)]
-    fn ring(&mut self, _: Internal) -> &mut SendRing {
+    fn state_mut(&mut self, _: Internal) -> &mut SendState {
         let side = self.0.held_side().expect("only the owner of a retirer takes its queue out");
-        side.into_ring()
+        side.into_state()
     }
 
     #[inline(always)]

@@ -263,7 +263,7 @@ impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
     /// Drops the memory of batches that were leaked. Costs a load per block of the ring.
     pub(super) fn drop_leaked(&mut self) {
         let Core { send, flight, .. } = &mut self.core;
-        flight.drop_leaked(send.ring.outstanding().map(|(at, _)| at));
+        flight.drop_leaked(send.state().outstanding().map(|(at, _)| at));
     }
 
     /// Moves the queue pair to RESET and returns all its parts.

@@ -106,7 +106,7 @@ impl Receiver {
     ) -> crate::error::Result<Self> {
         let domain = qp.domain().ok_or(QueueError::NoQueue)?;
         let queue = ReceiveQueue::new(qp, completions, config)?;
-        let shape = queue.ring.layout.shape();
+        let shape = queue.layout().shape();
         let flight = Flight::new(shape, domain, qp.owner(INTERNAL));
         Ok(Self { queue, flight })
     }
@@ -126,11 +126,11 @@ impl Receiver {
         if !self.flight.accepts(&memory) {
             return Err(Refused::memory(memory));
         }
-        let head = self.queue.ring.layout.head();
+        let head = self.queue.layout().head();
         // SAFETY: all memory that the receive names is in slices, which the flight owns as soon as
         // the call returns: nothing reads, writes or borrows it. A poll that returns the completion
         // returns them, or `after_reset` does. A dropped flight gives them to the queue pair.
-        if unsafe { self.queue.ring.post_usual(id, &memory) } {
+        if unsafe { self.queue.post_usual(id, &memory) } {
             self.flight.put_receive(head, memory);
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl Receiver {
         let memory = black_box(memory);
         // SAFETY: all memory that the receive names is in slices, which the flight owns below until
         // a poll returns the completion or the QP was reset. A dropped flight gives them to the QP.
-        if let Err(error) = unsafe { self.queue.ring.post_any(id, &memory) } {
+        if let Err(error) = unsafe { self.queue.post_any(id, &memory) } {
             return Err(Refused { error, operation: memory });
         }
         self.flight.put_receive(head, memory);
@@ -224,12 +224,12 @@ impl ReceiveHalf for Receiver {
 
     #[inline(always)]
     fn take_retired(&mut self, _: Internal) -> Buffers {
-        self.flight.take(self.queue.ring.layout.tail().before())
+        self.flight.take(self.queue.layout().tail().before())
     }
 
     fn give_up(self, _: Internal) -> Outstanding {
         let Self { queue, flight } = self;
-        let layout = &queue.ring.layout;
+        let layout = queue.layout();
         let tail = layout.tail();
         let ids = (0..).zip(layout.outstanding_ids());
         Outstanding::new(ids.map(|(at, id)| (tail.plus(at), id)).collect(), flight)

@@ -5,6 +5,7 @@ use core::hint::black_box;
 
 use super::own::Held;
 use super::slots::Last;
+use super::state::Point;
 use super::{PostError, SendQueue};
 use crate::ib::{Counter, Rc, Transport};
 use crate::watch::lint::Refusal;
@@ -34,8 +35,8 @@ pub struct Batch<'q, T: Transport = Rc> {
     pub(super) queue: &'q mut SendQueue<T>,
     /// The queue's memory and limits.
     pub(super) own: Held,
-    pub(super) head: Counter,
-    pub(super) slack: u32,
+    /// The point behind the last request.
+    pub(super) end: Point,
     pub(super) clear: Counter,
     last: Last,
     count: u32,
@@ -50,10 +51,9 @@ impl<'q, T: Transport> Batch<'q, T> {
     pub(super) fn new(queue: &'q mut SendQueue<T>) -> Self {
         let ring = &mut queue.ring;
         // A batch that is not rung leaves it open.
-        ring.open();
-        let (own, head, slack) = (Held::of(ring), ring.cursor.head(), ring.slack);
-        let clear = ring.clear;
-        Self { queue, own, head, slack, clear, last: Last::default(), count: 0 }
+        ring.state.open();
+        let (own, end, clear) = (Held::of(ring), ring.end(), ring.state.clear());
+        Self { queue, own, end, clear, last: Last::default(), count: 0 }
     }
 
     /// Writes a request after those already in the batch. `id` comes back with its completion.
@@ -67,13 +67,13 @@ impl<'q, T: Transport> Batch<'q, T> {
         }
         // Another one as far as the compiler knows, so that only this path needs it in memory.
         let rest = black_box(operation);
-        let slack = self.slack;
+        let silent = self.end.silent;
         self.append_any(id, &rest)?;
         if O::USUAL_DS != 0 {
             // A WQE whose usual form has one block has no more in any form. Said to the compiler, so
             // that a loop of these has one register more.
-            debug_assert_eq!(self.slack, slack);
-            self.slack = slack;
+            debug_assert_eq!(self.end.silent, silent);
+            self.end.silent = silent;
         }
         Ok(())
     }
@@ -98,11 +98,9 @@ impl<'q, T: Transport> Batch<'q, T> {
         if O::USUAL_DS != 0 && self.is_clear() {
             let ring = &mut self.queue.ring;
             // SAFETY: these are the ring's own.
-            let encoded = unsafe {
-                ring.encode_block::<T, O>(self.own, self.head, self.slack, id, operation)
-            };
+            let encoded = unsafe { ring.encode_block::<T, O>(self.own, self.end, id, operation) };
             if let Some((last, _)) = encoded {
-                self.one_more(self.head.plus(1), self.slack, last);
+                self.one_more(self.end.behind(1), last);
                 return true;
             }
         }
@@ -119,11 +117,10 @@ impl<'q, T: Transport> Batch<'q, T> {
         if !self.is_clear() {
             return false;
         }
-        let (head, clear, slack) = (self.head, self.clear, self.slack);
-        let ring = &mut self.queue.ring;
-        let encoded = ring.encode_sized::<T, O>(head, clear, slack, id, operation);
-        let Some((head, slack, last)) = encoded else { return false };
-        self.one_more(head, slack, last);
+        let (end, clear) = (self.end, self.clear);
+        let encoded = self.queue.ring.encode_sized::<T, O>(end, clear, id, operation);
+        let Some((end, last)) = encoded else { return false };
+        self.one_more(end, last);
         true
     }
 
@@ -135,23 +132,21 @@ impl<'q, T: Transport> Batch<'q, T> {
         operation: &O,
     ) -> Result<(), PostError> {
         let ring = &mut self.queue.ring;
-        let (head, slack, last, clear) =
-            ring.encode_any::<T, O>(self.head, self.slack, id, operation)?;
+        let (end, last, clear) = ring.encode_any::<T, O>(self.end, id, operation)?;
         self.clear = clear;
-        self.one_more(head, slack, last);
+        self.one_more(end, last);
         Ok(())
     }
 
     /// Returns whether one more usual WQE can be written without further checks.
     #[inline(always)]
     fn is_clear(&self) -> bool {
-        self.head != self.clear
+        self.end.at != self.clear
     }
 
     #[inline(always)]
-    pub(super) fn one_more(&mut self, head: Counter, slack: u32, last: Last) {
-        self.head = head;
-        self.slack = slack;
+    pub(super) fn one_more(&mut self, end: Point, last: Last) {
+        self.end = end;
         self.last = last;
         self.count += 1;
         self.queue.ring.doorbell.timing.end();
@@ -160,14 +155,14 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Returns the counter of the next request to append.
     #[inline(always)]
     pub(crate) fn head(&self) -> Counter {
-        self.head
+        self.end.at
     }
 
     /// Returns the counters of blocks that were written and not posted.
     #[inline(always)]
     pub(crate) fn unposted(&self) -> impl Iterator<Item = Counter> + use<T> {
-        let head = self.queue.ring.cursor.head();
-        (0..self.head.since(head)).map(move |ahead| head.plus(ahead))
+        let head = self.queue.ring.head();
+        (0..self.head().since(head)).map(move |ahead| head.plus(ahead))
     }
 
     /// Requests in the batch.
@@ -268,10 +263,10 @@ impl<'q, T: Transport> Batch<'q, T> {
             let single = self.count == 1;
             // SAFETY: `append` wrote the WQEs before `head`, and `last` is the last. Their memory
             // meets the contract of this function.
-            unsafe { self.queue.ring.commit(self.head, self.slack, &self.last, single)? }
-            self.queue.ring.set_clear(self.clear);
+            unsafe { self.queue.ring.commit(self.end, &self.last, single)? }
+            self.queue.ring.grant(self.clear);
         }
-        self.queue.ring.close();
+        self.queue.ring.state.close();
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ impl SendQueue<Dci> {
     /// stays stopped then.
     pub fn go_on(&mut self) -> Result<(), QueueError> {
         require(self.ring.owner.state()?, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
-        self.ring.stopped = false;
+        self.ring.state.resume();
         self.ring.refill();
         Ok(())
     }

@@ -3,8 +3,8 @@
 //! 16 bytes at once.
 //!
 //! A request after a key change is never posted without further checks, so for these the head is
-//! never [clear](SendRing::clear). A separate limit tells how far blocks and CQ slots suffice. It
-//! is valid while the head is where the last key change left it.
+//! never clear. A separate limit tells how far blocks and CQ slots suffice, see
+//! [`SendState`](super::state::SendState).
 
 use core::mem::MaybeUninit;
 
@@ -15,36 +15,13 @@ use super::send_ring::SendRing;
 use super::shadow::{Entry, Key};
 use super::slots::{UNITS, ctrl_segment};
 use super::{PostError, SendQueue};
-use crate::ib::{Counter, Transport};
+use crate::ib::Transport;
 use crate::watch::lint::Refusal;
 use crate::watch::timing::Phase;
 use crate::wqe::{Kept, PostOn, Segments, Units};
 
 /// Most 16-byte units of such a WQE: the size of a BlueFlame buffer.
 const LONGEST: u32 = (BF_BUFFER_SIZE / SEGMENT_SIZE) as u32;
-
-/// How far key changes can continue, on a register that takes them.
-#[derive(Clone, Copy)]
-pub(super) struct Run {
-    /// The head after the last key change.
-    head: Counter,
-    /// Up to here, blocks are free and contiguous, CQ slots suffice, no error was seen, and nothing
-    /// was written ahead.
-    clear: Counter,
-}
-
-impl Run {
-    /// Creates an empty run at this head.
-    pub(super) fn none(head: Counter) -> Self {
-        Self { head, clear: head }
-    }
-
-    /// Ends the run.
-    #[inline(always)]
-    pub(super) fn end(&mut self) {
-        self.clear = self.head;
-    }
-}
 
 impl<T: Transport> SendQueue<T> {
     /// Posts a request that changes keys. The next request takes the path that checks its
@@ -104,15 +81,16 @@ impl SendRing {
         id: u64,
         operation: &O,
     ) -> Result<bool, Refusal> {
-        let head = self.cursor.head();
-        if head != self.run.head || operation.check(&self.limits).is_err() {
+        let Some(room) = self.state.run() else { return Ok(false) };
+        if operation.check(&self.limits).is_err() {
             return Ok(false);
         }
+        let at = self.end();
         let ds = 1 + operation.body_ds();
         let blocks = ds / UNITS;
-        let next = head.plus(blocks);
-        let slot = self.cursor.shape().slot(head);
-        if ds % UNITS != 0 || blocks < 2 || blocks > self.run.clear.since(head) || ds > LONGEST {
+        let end = at.behind(blocks);
+        let slot = self.shape().slot(at.at);
+        if ds % UNITS != 0 || blocks < 2 || blocks > room || ds > LONGEST {
             return Ok(false);
         }
         let mut flags = self.flags(operation);
@@ -121,43 +99,36 @@ impl SendRing {
         }
         self.doorbell.timing.stamp(Phase::Reserve);
         let code = operation.code();
-        let first = self.names.ctrl(head, code, ds);
+        let first = self.names.ctrl(at.at, code, ds);
         let ctrl = ctrl_segment(first, code, flags, operation.immediate());
-        let before = self.slack;
-        self.slack = self.slack.wrapping_add(blocks - 1);
         let mut units: Units = [MaybeUninit::uninit(); LONGEST as usize];
         // SAFETY: two to four free, contiguous blocks. The HCA does not read them before the
         // producer index covers them, and nothing else writes them (`from_parts`), nor their shadow
         // entries. `check` passed.
         unsafe {
-            let place = self.shadow.first().add(slot);
+            let place = self.state.entries().add(slot);
             let wqe = self.buffer.add(slot * WQEBB_SIZE);
             let mut writer = Kept::new(wqe.as_ptr(), &mut units);
             writer.put(ctrl);
             operation.put(&mut writer);
-            place.write(Entry { id, key: Key::other(code.opcode, ds, self.slack) });
+            place.write(Entry { id, key: Key::other(code.opcode, ds, end.silent) });
             const { assert!(LONGEST == 4 * UNITS) };
-            Entry::write_inside(place.add(1), code.opcode, self.slack);
+            Entry::write_inside(place.add(1), code.opcode, end.silent);
             if blocks > 2 {
-                Entry::write_inside(place.add(2), code.opcode, self.slack);
+                Entry::write_inside(place.add(2), code.opcode, end.silent);
             }
             if blocks > 3 {
-                Entry::write_inside(place.add(3), code.opcode, self.slack);
+                Entry::write_inside(place.add(3), code.opcode, end.silent);
             }
         }
         self.doorbell.timing.stamp(Phase::Encode);
-        if let Err(refusal) = self.inspect(next) {
-            self.slack = before;
-            return Err(refusal);
-        }
-        self.cursor.publish(next);
+        self.inspect(end.at)?;
+        self.state.posted(end);
         // SAFETY: the units of the WQE were just kept, and the register takes it. Its memory meets
         // this function's contract.
-        unsafe { self.doorbell.ring_kept(next.low16(), &units, blocks) }
-        self.run.head = next;
-        // Nothing is clear. `clear_single` is behind the head since the run began.
-        self.clear = next;
-        self.rang(next);
+        unsafe { self.doorbell.ring_kept(end.at.low16(), &units, blocks) }
+        self.state.continue_run();
+        self.rang(end.at);
         Ok(true)
     }
 
@@ -173,23 +144,16 @@ impl SendRing {
         id: u64,
         operation: &O,
     ) -> Result<(), PostError> {
-        if self.is_open() {
-            self.refill();
-        }
-        let (head, slack, last) =
-            self.encode::<T, O>(self.cursor.head(), self.slack, id, operation)?;
-        // SAFETY: `encode` wrote the WQE before `head`, and `last` is it. Its memory meets this
+        self.state.abandon();
+        let (end, last) = self.encode::<T, O>(self.end(), id, operation)?;
+        // SAFETY: `encode` wrote the WQE before `end`, and `last` is it. Its memory meets this
         // function's contract.
-        unsafe { self.commit(head, slack, &last, true)? };
-        self.set_clear(head);
-        // WQEs of a run have at least two blocks each. The last block and slot are kept, without
-        // checking whether a signaled request is outstanding.
-        let (free, slots) = self.free(head, slack);
-        let shape = self.cursor.shape();
-        let to_ring_end = shape.entries() - shape.slot(head) as u32;
-        let room = (2 * slots.saturating_sub(1)).min(free.saturating_sub(1)).min(to_ring_end);
-        let room = if self.doorbell.takes_long(LONGEST) { room } else { 0 };
-        self.run = Run { head, clear: head.plus(room) };
+        unsafe { self.commit(end, &last, true)? };
+        self.state.grant_none();
+        self.state.end_run();
+        if self.doorbell.takes_long(LONGEST) {
+            self.state.begin_run();
+        }
         Ok(())
     }
 }

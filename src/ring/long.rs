@@ -8,6 +8,7 @@ use super::own::{Held, Place};
 use super::send_ring::{SendRing, opaque};
 use super::shadow::{Entry, Key};
 use super::slots::{Last, ctrl_segment};
+use super::state::Point;
 use super::{Batch, SendQueue};
 use crate::ib::{Counter, Transport};
 use crate::watch::lint::Refusal;
@@ -15,11 +16,10 @@ use crate::watch::timing::Phase;
 use crate::wqe::{Linear, Operation, PostOn, Segment, Segments};
 use mlx5_sys::wqe::WQEBB_SIZE;
 
-/// A WQE that was written: its place, the head and the slack after it, and its ctrl segment.
+/// A WQE that was written: its place, the point behind it, and its ctrl segment.
 struct Encoded {
     place: Place,
-    next: Counter,
-    slack: u32,
+    end: Point,
     ctrl: Segment,
 }
 
@@ -33,9 +33,8 @@ impl SendRing {
     unsafe fn encode_long<T: Transport, O: PostOn<T>>(
         &mut self,
         Held(slots, limits): Held,
-        head: Counter,
+        at: Point,
         clear: Counter,
-        slack: u32,
         id: u64,
         operation: &O,
     ) -> Option<Encoded> {
@@ -43,16 +42,17 @@ impl SendRing {
             return None;
         }
         // Hides from the compiler how both were computed, or it would compute them twice.
-        let slot = opaque(slots.shape.slot(head));
-        let next = Counter::new(opaque(head.plus(O::LONG_BLOCKS).value() as usize) as u32);
+        let slot = opaque(slots.shape.slot(at.at));
+        let end = at.behind(O::LONG_BLOCKS);
+        let end = Point { at: Counter::new(opaque(end.at.value() as usize) as u32), ..end };
         // Each block before `clear` also stands for a CQ slot.
-        if !clear.reaches(next) || slots.shape.ends_within(slot, O::LONG_BLOCKS) {
+        if !clear.reaches(end.at) || slots.shape.ends_within(slot, O::LONG_BLOCKS) {
             return None;
         }
         let flags = self.flags(operation);
         self.doorbell.timing.stamp(Phase::Reserve);
         let code = operation.code();
-        let first = slots.names.ctrl(head, code, O::LONG_DS);
+        let first = slots.names.ctrl(at.at, code, O::LONG_DS);
         let ctrl = ctrl_segment(first, code, flags, operation.immediate());
         // As for one block.
         const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
@@ -66,17 +66,16 @@ impl SendRing {
             writer.put(ctrl);
             operation.put_usual(&mut writer);
         }
-        let slack = slack.wrapping_add(O::LONG_BLOCKS - 1);
         // SAFETY: the shadow has an entry for every slot, so it has those for these slots.
         unsafe {
             let place = slots.shadow.byte_add(offset);
-            place.write(Entry { id, key: Key::other(code.opcode, O::LONG_DS, slack) });
+            place.write(Entry { id, key: Key::other(code.opcode, O::LONG_DS, end.silent) });
             for block in 1..O::LONG_BLOCKS {
-                Entry::write_inside(place.add(block as usize), code.opcode, slack);
+                Entry::write_inside(place.add(block as usize), code.opcode, end.silent);
             }
         }
         self.doorbell.timing.stamp(Phase::Encode);
-        Some(Encoded { place: Place(offset), next, slack, ctrl })
+        Some(Encoded { place: Place(offset), end, ctrl })
     }
 
     /// Posts a single WQE at the cursor's head by BlueFlame.
@@ -92,14 +91,13 @@ impl SendRing {
         encoded: Encoded,
         operation: &O,
     ) -> Result<(), Refusal> {
-        let Encoded { next, slack, ctrl, .. } = encoded;
-        self.inspect(next)?;
-        self.cursor.publish(next);
-        self.slack = slack;
+        let Encoded { end, ctrl, .. } = encoded;
+        self.inspect(end.at)?;
+        self.state.posted(end);
         // SAFETY: the WQE was just written. `clear_single` was ahead of the head, so the register
         // takes two blocks, and `post_long` has asked for more.
-        unsafe { self.doorbell.ring_long(next.low16(), ctrl, operation) }
-        self.rang(next);
+        unsafe { self.doorbell.ring_long(end.at.low16(), ctrl, operation) }
+        self.rang(end.at);
         Ok(())
     }
 }
@@ -127,11 +125,11 @@ impl<T: Transport> SendQueue<T> {
         if O::LONG_BLOCKS > 2 && !ring.doorbell.takes_long(O::LONG_DS) {
             return Ok(false);
         }
-        let (head, clear, slack) = (ring.cursor.head(), ring.clear_single, ring.slack);
+        let (at, clear) = (ring.end(), ring.state.clear_single());
         // At hand: fewer words are kept until the register than for one block.
         let own = Held::of(ring);
         // SAFETY: these are the ring's own.
-        let encoded = unsafe { ring.encode_long::<T, O>(own, head, clear, slack, id, operation) };
+        let encoded = unsafe { ring.encode_long::<T, O>(own, at, clear, id, operation) };
         let Some(encoded) = encoded else { return Ok(false) };
         *place = encoded.place;
         // SAFETY: the WQE was just encoded, before `clear_single`. The caller guarantees its memory
@@ -146,12 +144,12 @@ impl<T: Transport> Batch<'_, T> {
     /// whether it did.
     #[inline(always)]
     pub(super) fn append_long<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
-        let (own, head, clear, slack) = (self.own, self.head, self.clear, self.slack);
+        let (own, at, clear) = (self.own, self.end, self.clear);
         let ring = &mut self.queue.ring;
         // SAFETY: these are the ring's own.
-        let encoded = unsafe { ring.encode_long::<T, O>(own, head, clear, slack, id, operation) };
-        let Some(Encoded { next, slack, ctrl, .. }) = encoded else { return false };
-        self.one_more(next, slack, Last { doorbell: ctrl[0] });
+        let encoded = unsafe { ring.encode_long::<T, O>(own, at, clear, id, operation) };
+        let Some(Encoded { end, ctrl, .. }) = encoded else { return false };
+        self.one_more(end, Last { doorbell: ctrl[0] });
         true
     }
 }

@@ -27,7 +27,6 @@ mod cursor;
 mod dedicated;
 mod dynamic;
 mod enhanced;
-pub(crate) mod give_back;
 mod health;
 mod keep;
 mod keys;
@@ -41,14 +40,16 @@ mod probe;
 mod queues;
 #[cfg(test)]
 pub(crate) mod random;
+mod ready;
 mod release;
 mod retire;
 mod scatter;
-pub(crate) mod send_ring;
-pub(crate) mod shadow;
+mod send_ring;
+mod shadow;
 mod shared;
 mod slots;
 pub(crate) mod source;
+pub(crate) mod state;
 mod sweep;
 mod tags;
 #[cfg(test)]

@@ -5,13 +5,15 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE};
+use mlx5_sys::wqe::SEGMENT_SIZE;
 
+use super::ready::Ready;
 use super::send_ring::SendRing;
 use super::slots::Last;
+use super::state::{Point, SendState};
 use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
 use crate::doorbell::Wqe;
-use crate::ib::{Counter, Rc, Transport};
+use crate::ib::{Rc, Transport};
 use crate::watch::timing::Phase;
 use crate::wqe::{Code, EncodeError, Fill, FillUnits, MOST_UNITS, Patch, PostOn, Unit};
 
@@ -83,9 +85,8 @@ use crate::wqe::{Code, EncodeError, Fill, FillUnits, MOST_UNITS, Patch, PostOn, 
 #[derive(Debug)]
 pub struct Prepared<O, T: Transport = Rc> {
     queue: SendQueue<T>,
-    /// The head after the last prepared WQE, and the ring's slack there.
-    until: Counter,
-    slack: u32,
+    /// The point behind the last prepared WQE.
+    until: Point,
     operation: PhantomData<fn(O)>,
 }
 
@@ -100,10 +101,10 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         }
         let ring = &mut queue.ring;
         // Until `into_queue`: the entries of prepared WQEs must not look posted to polls.
-        ring.open();
-        ring.ready.left = 0;
-        let (until, slack) = (ring.cursor.head(), ring.slack);
-        Self { queue, until, slack, operation: PhantomData }
+        ring.state.open();
+        ring.state.ready().end();
+        let until = ring.end();
+        Self { queue, until, operation: PhantomData }
     }
 
     /// Writes a request behind those already prepared. `id` comes back with its completion. Bytes
@@ -120,8 +121,7 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         let ring = &mut self.queue.ring;
         // Phases are recorded when the request is fired.
         ring.doorbell.timing.end();
-        (self.until, self.slack, _) =
-            ring.encode::<T, O>(self.until, self.slack, id, &operation)?;
+        (self.until, _) = ring.encode::<T, O>(self.until, id, &operation)?;
         self.make_ready();
         Ok(())
     }
@@ -144,31 +144,24 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
     pub fn fire<F: Fill<O::Bytes>>(&mut self, payload: F) -> Result<(), PostError> {
         let ring = &mut self.queue.ring;
         ring.doorbell.timing.begin();
-        // Counted first, and checked then: one instruction does both.
-        let (left, none) = ring.ready.left.overflowing_sub(1);
-        ring.ready.left = left;
-        if none {
+        let Some((wqe, record)) = ring.state.ready().take() else {
             return self.fire_otherwise(payload);
-        }
-        let Ready { wqe, record, .. } = ring.ready;
+        };
         // SAFETY: the WQE at the head, which is an `O` in contiguous blocks and not posted.
         let filled = unsafe { fill::<O, F>(wqe, &payload) };
         ring.doorbell.timing.stamp(Phase::Encode);
-        if let Err(refusal) = ring.inspect(ring.cursor.head().plus(Self::BLOCKS)) {
-            ring.ready.left += 1;
+        if let Err(refusal) = ring.inspect(ring.head().plus(Self::BLOCKS)) {
+            ring.state.ready().put_back();
             return Err(refusal.into());
         }
         // SAFETY: the WQE at the head with its units, no more than `MOST_UNITS` (`new`). It names no
         // memory. WQEs are only ready if the register takes them.
         unsafe { ring.doorbell.fire(record, filled) };
         ring.doorbell.turn();
-        // Each is one instruction, if the compiler does not keep the value in a register.
-        // SAFETY: at most the ring's end.
-        ring.ready.wqe = unsafe { ring.ready.wqe.add(O::BLOCKS * WQEBB_SIZE) };
-        ring.ready.record = ring.ready.record.wrapping_add(Self::BLOCKS.to_be());
-        ring.slack = ring.slack.wrapping_add(Self::BLOCKS - 1);
-        ring.cursor.publish(ring.cursor.head().plus(Self::BLOCKS));
-        ring.rang(ring.cursor.head());
+        // SAFETY: the WQE was taken above.
+        unsafe { ring.state.ready().pass(Self::BLOCKS) };
+        ring.state.posted(ring.end().behind(Self::BLOCKS));
+        ring.rang(ring.head());
         Ok(())
     }
 
@@ -179,7 +172,7 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
     /// `fire` is part of the function that calls it, so it stays cold. No register is read.
     pub fn warm(&mut self) {
         let ring = &mut self.queue.ring;
-        let (slots, head) = (ring.slots(), ring.cursor.head());
+        let (slots, head) = (ring.slots(), ring.head());
         for block in 0..Self::BLOCKS {
             // SAFETY: a byte of a block of the ring, which lives as long as the queue.
             unsafe { slots.block(head.plus(block)).read_volatile() };
@@ -195,34 +188,31 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
     #[inline(never)]
     fn fire_otherwise<F: Fill<O::Bytes>>(&mut self, payload: F) -> Result<(), PostError> {
         let ring = &mut self.queue.ring;
-        ring.ready.left = 0;
-        let head = ring.cursor.head();
-        if ring.stopped {
-            return Err(ring.why_stopped());
-        }
-        if head == self.until {
+        ring.state.ready().end();
+        ring.state.check_running()?;
+        let at = ring.end();
+        if at == self.until {
             return Err(PostError::NothingPrepared);
         }
         if ring.doorbell.fires() && Self::before_end(ring) != 0 {
             return self.fire_next(payload);
         }
         let slots = ring.slots();
-        for at in O::BEFORE..O::UNITS {
-            if changes::<O, F>() >> at & 1 != 0 {
+        for unit in O::BEFORE..O::UNITS {
+            if changes::<O, F>() >> unit & 1 != 0 {
                 // SAFETY: an aligned unit of the WQE at the head, which is an `O` and not posted.
                 unsafe {
-                    let place = slots.unit(head, at);
-                    payload.unit(at - O::BEFORE, place).store(place);
+                    let place = slots.unit(at.at, unit);
+                    payload.unit(unit - O::BEFORE, place).store(place);
                 }
             }
         }
         ring.doorbell.timing.stamp(Phase::Encode);
-        let ctrl = ring.names.ctrl(head, Code::new(O::OPCODE), O::UNITS as u32);
+        let ctrl = ring.names.ctrl(at.at, Code::new(O::OPCODE), O::UNITS as u32);
         let last = Last { doorbell: ctrl.to_be() };
-        let slack = ring.slack.wrapping_add(Self::BLOCKS - 1);
         // SAFETY: `prepare` wrote the WQE at the head, which begins with these bytes and has so many
         // blocks. It names no memory.
-        unsafe { ring.commit(head.plus(Self::BLOCKS), slack, &last, true)? };
+        unsafe { ring.commit(at.behind(Self::BLOCKS), &last, true)? };
         // Those behind one that went on at the ring's start.
         if ring.doorbell.fires() {
             self.make_ready();
@@ -244,22 +234,19 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
     /// the record's counter changes.
     fn make_ready(&mut self) {
         let ring = &mut self.queue.ring;
-        let head = ring.cursor.head();
+        let head = ring.head();
         let record = head.plus(Self::BLOCKS).low16();
         let to_high_byte = (0x100 - u32::from(record & 0xff)).div_ceil(Self::BLOCKS);
-        let prepared = self.until.since(head) / Self::BLOCKS;
+        let prepared = self.until.at.since(head) / Self::BLOCKS;
         let ready = if ring.doorbell.fires() { prepared } else { 0 };
-        ring.ready = Ready {
-            left: ready.min(Self::before_end(ring)).min(to_high_byte),
-            wqe: ring.slots().block(head),
-            record: u32::from(record).to_be(),
-        };
+        let left = ready.min(Self::before_end(ring)).min(to_high_byte);
+        *ring.state.ready() = Ready::new(left, ring.slots().block(head), record);
     }
 
     /// Returns how many WQEs there are space for between the head and the ring's end.
     fn before_end(ring: &SendRing) -> u32 {
-        let shape = ring.cursor.shape();
-        (shape.entries() - shape.slot(ring.cursor.head()) as u32) / Self::BLOCKS
+        let shape = ring.shape();
+        (shape.entries() - shape.slot(ring.head()) as u32) / Self::BLOCKS
     }
 
     /// Returns the queue. Requests that are still prepared are not posted. Costs a store per
@@ -271,14 +258,14 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
 
     /// Returns the number of prepared requests.
     pub fn len(&self) -> u32 {
-        self.until.since(self.queue.ring.cursor.head()) / Self::BLOCKS
+        self.until.at.since(self.queue.ring.head()) / Self::BLOCKS
     }
 }
 
 impl<O, T: Transport> Prepared<O, T> {
     /// Returns whether no request is prepared.
     pub fn is_empty(&self) -> bool {
-        self.until == self.queue.ring.cursor.head()
+        self.until == self.queue.ring.end()
     }
 
     /// Returns the queue.
@@ -286,10 +273,10 @@ impl<O, T: Transport> Prepared<O, T> {
         &self.queue
     }
 
-    /// Returns the ring, for an owner of memory that returns retired requests one by one.
+    /// Returns the state of the queue, for an owner of the memory of its requests.
     #[inline(always)]
-    pub(crate) fn ring(&mut self) -> &mut SendRing {
-        &mut self.queue.ring
+    pub(crate) fn state_mut(&mut self) -> &mut SendState {
+        self.queue.state_mut()
     }
 }
 
@@ -308,21 +295,6 @@ impl<O, T: Transport> Queues for Prepared<O, T> {
     fn device_failed(&mut self) {
         self.queue.device_failed();
     }
-}
-
-/// The prepared WQEs that need no further checks, from the cursor's head on. In the ring's state,
-/// so that an error completion can end them.
-pub(super) struct Ready {
-    /// Their number.
-    pub(super) left: u32,
-    /// Where the next one begins.
-    wqe: NonNull<u8>,
-    /// The doorbell record's value after the next one, in memory order.
-    record: u32,
-}
-
-impl Ready {
-    pub(super) const NONE: Self = Self { left: 0, wqe: NonNull::dangling(), record: 0 };
 }
 
 /// Returns the units of a WQE that change, as bits.

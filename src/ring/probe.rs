@@ -158,11 +158,10 @@ where
         debug_assert!(set.is_ok());
         let ring = &mut self.ring;
         let nop = Nop::new().signaled();
-        let (head, slack) = (ring.cursor.head(), ring.slack);
-        let (head, slack, last) = ring.encode::<T, Nop>(head, slack, 0, &nop)?;
+        let (end, last) = ring.encode::<T, Nop>(ring.end(), 0, &nop)?;
         let start = Instant::now();
         // SAFETY: the NOP was written, and names no memory.
-        unsafe { ring.commit_copied(head, slack, &last) };
+        unsafe { ring.commit_copied(end, &last) };
         let posted = Instant::now();
         ring.refill();
         loop {

@@ -103,7 +103,7 @@ impl<T: Transport> Queues for SendQueue<T> {
     }
 
     fn device_failed(&mut self) {
-        self.ring.device_failed();
+        self.ring.state.device_failed();
     }
 }
 

@@ -3,13 +3,12 @@
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
-use super::keys::Run;
-use super::own::Place;
 use super::scatter;
 use super::send_ring::SendRing;
-use super::shadow::{Entry, Key};
+use super::shadow::Entry;
 use super::shared::Sequencer;
-use super::source::{CompletionOrder, CqId};
+use super::source::CqId;
+use super::state::SendState;
 use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, UnexpectedCqe,
     UnexpectedCqeReason,
@@ -24,10 +23,10 @@ pub struct SendSide<'a> {
 }
 
 impl<'a> SendSide<'a> {
-    /// Returns the ring.
+    /// Returns the state of the queue.
     #[inline(always)]
-    pub(crate) fn into_ring(self) -> &'a mut SendRing {
-        self.ring
+    pub(crate) fn into_state(self) -> &'a mut SendState {
+        &mut self.ring.state
     }
 }
 
@@ -73,8 +72,8 @@ impl SendSide<'_> {
         let entry = match ring.retire_plain::<true>(cq, cqe.end()) {
             Some(entry) => entry,
             None => {
-                let counter = ring.retire(cqe.wqe_counter())?;
-                ring.shadow.get(counter)
+                let counter = ring.state.retire(cqe.wqe_counter())?;
+                ring.state.entry(counter)
             }
         };
         Some(ring.done(&entry, cqe))
@@ -91,7 +90,7 @@ impl SendSide<'_> {
     /// Stops the producers of a shared queue after a failure.
     #[inline(always)]
     pub(super) fn stop_producers(&self) {
-        if let Some(shared) = self.shared.filter(|_| self.ring.stopped) {
+        if let Some(shared) = self.shared.filter(|_| self.ring.state.is_stopped()) {
             shared.stop();
         }
     }
@@ -102,8 +101,9 @@ impl SendSide<'_> {
     #[inline(always)]
     pub(super) fn release(&self) {
         if let Some(shared) = self.shared {
-            let tail = self.ring.cursor.tail().since(Counter::default());
-            shared.retire(tail, tail.wrapping_sub(self.ring.slack_retired) as u16);
+            let mark = self.ring.mark();
+            let tail = mark.at.since(Counter::default());
+            shared.retire(tail, tail.wrapping_sub(mark.silent) as u16);
         }
     }
 }
@@ -117,112 +117,10 @@ impl SendRing {
         if ANY && self.cq != cq {
             return None;
         }
-        if let Some(entry) = self.shadow.retire_oldest(end) {
-            // An entry that looks posted is posted (`pause`), so the queue is not empty.
-            self.cursor.retire_known(self.cursor.tail().plus(1));
-            return Some(entry);
+        match self.state.retire_oldest(end) {
+            None if ANY => self.state.retire_other(end),
+            oldest => oldest,
         }
-        if !ANY {
-            return None;
-        }
-        let tail = self.cursor.tail().plus(self.shadow.stride());
-        // If the slacks are equal, no outstanding WQE has further blocks, and none adds slack.
-        if self.slack == self.slack_retired && self.cursor.head().reaches(tail) {
-            if let Some(entry) = self.shadow.retire_stride(end) {
-                self.cursor.retire_known(tail);
-                return Some(entry);
-            }
-        }
-        self.retire_later(Key::reported(end)).copied()
-    }
-
-    /// Returns the place of the request that [`retire_plain`](Self::retire_plain) has just retired,
-    /// the oldest.
-    #[inline(always)]
-    pub(crate) fn retired(&self) -> Place {
-        Place(self.shadow.retired())
-    }
-
-    /// Handles [`retire_plain`](Self::retire_plain) for a WQE that is neither the oldest nor ends a
-    /// stride like the last one, or begins a lap. A separate call, so that the other cases
-    /// need no registers for it.
-    #[inline(never)]
-    fn retire_later(&mut self, reported: Key) -> Option<&Entry> {
-        // It retires those before it, too.
-        if self.order == CompletionOrder::Any {
-            return None;
-        }
-        let counter = self.cursor.outstanding(reported.index())?;
-        if self.shadow.get(counter).key != reported {
-            return None;
-        }
-        // If a queue posts other WQEs than plain ones, one is often just before the signaled one.
-        let before = counter.plus(1u32.wrapping_neg());
-        match self.shadow.get(before).key.slack() {
-            _ if counter == self.cursor.tail() => {}
-            Some(slack) => self.slack_retired = slack,
-            None => return self.retire_any(counter),
-        }
-        self.shadow.set_stride(counter.plus(1).since(self.cursor.tail()));
-        self.cursor.retire_known(counter.plus(1));
-        self.shadow.set_tail(self.cursor.tail());
-        Some(self.shadow.entry(counter))
-    }
-
-    /// Retires everything up to the end of the outstanding WQE that begins at `counter`. `None`,
-    /// and nothing changes, if no WQE begins there.
-    #[cold]
-    #[inline(never)]
-    fn retire_any(&mut self, counter: Counter) -> Option<&Entry> {
-        // Every posted WQE wrote the entries of all its blocks, and a batch that was dropped wrote
-        // only those behind the head. So a WQE that begins here was posted, as a whole.
-        let blocks = self.shadow.get(counter).key.blocks()?;
-        let tail = self.cursor.tail();
-        for ahead in (0..=counter.since(tail)).rev() {
-            // Entries of plain WQEs do not hold the slack, and do not add to it.
-            if let Some(slack) = self.shadow.get(tail.plus(ahead)).key.slack() {
-                self.slack_retired = slack;
-                break;
-            }
-        }
-        self.cursor.retire_known(counter.plus(blocks));
-        self.shadow.set_tail(self.cursor.tail());
-        Some(self.shadow.entry(counter))
-    }
-
-    /// Retires the outstanding WQE that a CQE names, and all before it if requests complete in the
-    /// order of posting.
-    pub(super) fn retire(&mut self, named: u16) -> Option<Counter> {
-        let counter = self.cursor.outstanding(named)?;
-        match self.order {
-            CompletionOrder::Posting => drop(self.retire_any(counter)?),
-            CompletionOrder::Any => self.retire_alone(counter)?,
-        }
-        Some(counter)
-    }
-
-    /// Retires the outstanding WQE that begins at `counter`, and no other. `None`, and nothing
-    /// changes, if no WQE begins there, or it has completed before.
-    ///
-    /// Blocks become free only up to the oldest WQE that has not completed: the HCA may still fetch
-    /// that one, for the first time or to send it again, whatever completed behind it.
-    #[cold]
-    fn retire_alone(&mut self, counter: Counter) -> Option<()> {
-        let Entry { id, key } = self.shadow.get(counter);
-        key.blocks().filter(|_| !key.is_completed())?;
-        self.shadow.set(counter, Entry { id, key: key.completed() });
-        self.last = counter;
-        let mut tail = self.cursor.tail();
-        while tail != self.cursor.head() {
-            let key = self.shadow.get(tail).key;
-            let Some(blocks) = key.blocks().filter(|_| key.is_completed()) else { break };
-            if let Some(slack) = key.slack() {
-                self.slack_retired = slack;
-            }
-            tail = tail.plus(blocks);
-        }
-        self.cursor.retire_known(tail);
-        Some(())
     }
 
     /// Copies the data of a READ or atomic from the CQE to the memory that the WQE names.
@@ -244,7 +142,7 @@ impl SendRing {
         // host's order where the HCA writes it to memory (UCX, `rc_mlx5_iface.c`).
         let is_number = length == 8 && entry.operation() != SendOperation::Read;
         let data = if is_number { data.in_host_order() } else { data };
-        let shape = self.cursor.shape();
+        let shape = self.shape();
         let size = shape.entries() as usize * WQEBB_SIZE;
         let start = shape.slot(counter) * WQEBB_SIZE;
         let segments = (first..entry.key.ds() as usize).map(|unit| {
@@ -267,17 +165,17 @@ impl SendRing {
                 cqe,
             ));
         }
-        let Some(counter) = ring.retire(cqe.wqe_counter()) else {
+        let Some(counter) = ring.state.retire(cqe.wqe_counter()) else {
             return Completion::UnexpectedCqe(UnexpectedCqe::new(
                 UnexpectedCqeReason::NotOutstanding,
                 cqe,
             ));
         };
-        let entry = ring.shadow.get(counter);
+        let entry = ring.state.entry(counter);
         if cqe.opcode() != cqe_opcode::REQ {
             // SAFETY: the ring's own memory. The WQE was outstanding until now, and nothing was
             // posted since.
-            unsafe { ring.doorbell.flight.found_send(ring.buffer, ring.cursor.shape(), counter) }
+            unsafe { ring.doorbell.flight.found_send(ring.buffer, ring.shape(), counter) }
             return ring.fail(&entry, cqe);
         }
         let done = ring.done(&entry, cqe);
@@ -298,10 +196,7 @@ impl SendRing {
 
     #[inline(always)]
     fn done(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
-        let end = match self.order {
-            CompletionOrder::Posting => self.cursor.tail(),
-            CompletionOrder::Any => self.last.plus(entry.key.blocks().unwrap_or(1)),
-        };
+        let end = self.state.retired_up_to(entry);
         self.doorbell.timing.arrived(end, cqe.seen());
         self.doorbell.flight.cqe(cqe);
         let code = entry.key.opcode();
@@ -316,26 +211,10 @@ impl SendRing {
         SendDone { id: entry.id, qpn: self.qpn(), operation: entry.operation(), byte_len }
     }
 
-    /// Refuses posts from now on, because the device failed.
-    #[cold]
-    pub(super) fn device_failed(&mut self) {
-        self.device_failed = true;
-        self.stop();
-    }
-
-    /// Refuses posts from now on.
-    #[cold]
-    fn stop(&mut self) {
-        self.stopped = true;
-        self.set_clear(self.cursor.head());
-        self.run = Run::none(self.cursor.head());
-        self.ready.left = 0;
-    }
-
     #[cold]
     fn fail(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> Completion {
         self.doorbell.flight.cqe(cqe);
-        self.stop();
+        self.state.stop();
         Completion::Failed(Failure {
             id: entry.id,
             qpn: self.qpn(),

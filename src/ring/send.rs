@@ -13,20 +13,17 @@ use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
 use super::batch::Batch;
 use super::completion::CqReader;
 use super::cq_slots::Reservation;
-use super::cursor::Cursor;
 use super::keep::{QueueKeep, RegisterClaim};
-use super::keys::Run;
 use super::known::Name;
 use super::observed::observed;
 use super::own::{InRing, Place};
-use super::prepared::Ready;
 use super::retire::SendSide;
 use super::send_ring::SendRing;
-use super::shadow::Shadow;
 use super::slots::{self, Names, UNITS};
 use super::source::{
     CompletionOrder, CqId, Foreign, QpView, QueueOwner, SendSource, SendView, require,
 };
+use super::state::{SendState, Start};
 use super::{BlueFlameCopy, PostError, UarMapping};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
@@ -148,7 +145,7 @@ impl Default for SendConfig {
 /// ```
 #[doc(alias = "mlx5dv_qp")]
 pub struct SendQueue<T: Transport = Rc> {
-    pub(crate) ring: SendRing,
+    pub(super) ring: SendRing,
     keep: Option<QueueKeep>,
     transport: PhantomData<T>,
 }
@@ -393,34 +390,24 @@ impl<T: Transport> SendQueue<T> {
             stride: WQEBB_SIZE as u32,
         };
         parts.doorbell.flight = flight::Recorder::new(facts, parts.start);
-        let mut shadow = Shadow::new(shape, parts.start);
-        // If requests complete in any order, each needs a completion of its own.
-        let in_any_order = parts.order == CompletionOrder::Any;
-        if in_any_order {
-            shadow.expect_nothing();
-        }
+        let state = SendState::new(Start {
+            shape,
+            at: parts.start,
+            slots: parts.cq_slots.entries(),
+            order: parts.order,
+            no_entries: limits.max_sge == 0,
+        });
         let ring = SendRing {
-            cursor: Cursor::new(shape, parts.start),
+            state,
             buffer: parts.buffer,
             doorbell: parts.doorbell,
             names: Names::new(parts.qpn),
             limits,
             units_before_payload: T::UNITS_BEFORE_PAYLOAD,
-            signal_all: parts.signal_all || in_any_order,
-            clear: parts.start,
-            clear_single: parts.start,
-            stopped: false,
-            device_failed: false,
-            careful: limits.max_sge == 0,
-            run: Run::none(parts.start),
-            slack: 0,
-            slack_retired: 0,
-            shadow,
+            // If requests complete in any order, each needs a completion of its own.
+            signal_all: parts.signal_all || parts.order == CompletionOrder::Any,
             cq_slots: parts.cq_slots,
             cq: parts.cq,
-            order: parts.order,
-            last: parts.start,
-            ready: Ready::NONE,
             owner: parts.owner,
             guard: Guard::new(|| None),
             _member: None,
@@ -440,7 +427,7 @@ impl<T: Transport> SendQueue<T> {
 
     /// Size of the ring in 64-byte blocks.
     pub fn blocks(&self) -> u32 {
-        self.ring.cursor.shape().entries()
+        self.ring.shape().entries()
     }
 
     /// Returns the queue's parameters for a [lint](mlx5_diag::lint) of its ring. `None` for a
@@ -466,26 +453,26 @@ impl<T: Transport> SendQueue<T> {
     /// [`QueueError::CopyUnavailable`]; nothing is changed then.
     pub fn set_copy(&mut self, copy: BlueFlameCopy) -> Result<(), QueueError> {
         self.ring.doorbell.set_copy(copy)?;
-        self.ring.run = Run::none(self.ring.cursor.head());
-        self.ring.set_clear(self.ring.clear);
+        self.ring.state.end_run();
+        self.ring.grant(self.ring.state.clear());
         Ok(())
     }
 
     /// Returns the number of free blocks. A request takes one block per four segments. It also takes
     /// one of the [`request_limit`](Self::request_limit) CQ slots.
     pub fn free_blocks(&self) -> u32 {
-        self.ring.cursor.free_from(self.ring.cursor.head())
+        self.ring.state.free_blocks()
     }
 
     /// Returns whether every posted request is retired.
     pub fn is_idle(&self) -> bool {
-        self.ring.cursor.used() == 0
+        self.ring.state.is_idle()
     }
 
     /// Returns the number of CQ slots reserved for this queue: requests that may be outstanding,
     /// signaled or not. At most the QP's `max_send_wr`.
     pub fn request_limit(&self) -> u32 {
-        self.ring.cq_slots.entries()
+        self.ring.state.slots()
     }
 
     /// Posts an operation given by reference; see [`post`](Self::post).
@@ -513,6 +500,36 @@ impl<T: Transport> SendQueue<T> {
         }
     }
 
+    /// Returns the state of the queue, for an owner of the memory of its requests.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> &SendState {
+        &self.ring.state
+    }
+
+    /// Returns the state of the queue, see [`state`](Self::state).
+    #[inline(always)]
+    pub(crate) fn state_mut(&mut self) -> &mut SendState {
+        &mut self.ring.state
+    }
+
+    /// Posts a request for an owner of its memory like [`post`](Self::post), if its WQE is short and
+    /// the head is clear. Returns whether it did, and stores where.
+    ///
+    /// # Safety
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
+    #[inline(always)]
+    pub(crate) unsafe fn post_owned<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+        place: &mut Place,
+    ) -> Result<bool, Refusal> {
+        self.ring.doorbell.timing.begin();
+        // SAFETY: passed on.
+        unsafe { self.post_short(id, operation, place) }
+    }
+
     /// Posts a request if its WQE fits one block (or a BlueFlame buffer, if its size is known) and
     /// the head is clear. Returns whether it did, and stores where.
     ///
@@ -520,7 +537,7 @@ impl<T: Transport> SendQueue<T> {
     /// Until the request is retired, the memory that it names stays registered and nothing else
     /// uses it.
     #[inline(always)]
-    pub(crate) unsafe fn post_short<O: PostOn<T>>(
+    unsafe fn post_short<O: PostOn<T>>(
         &mut self,
         id: u64,
         operation: &O,
@@ -555,19 +572,19 @@ impl<T: Transport> SendQueue<T> {
         place: &mut Place,
     ) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
-        let (head, slack) = (ring.cursor.head(), ring.slack);
-        if head.reaches(ring.clear_single) {
+        if !ring.state.may_take_single() {
             return Ok(false);
         }
+        let at = ring.end();
         let encoded = match O::USUAL_DS {
-            0 => ring.encode_short::<T, O>(head, slack, id, operation),
+            0 => ring.encode_short::<T, O>(at, id, operation),
             // SAFETY: these are the ring's own.
-            _ => unsafe { ring.encode_block::<T, O>(InRing, head, slack, id, operation) },
+            _ => unsafe { ring.encode_block::<T, O>(InRing, at, id, operation) },
         };
         let Some((_, image)) = encoded else { return Ok(false) };
         *place = image.place;
         // SAFETY: passed on.
-        unsafe { ring.commit_block(head.plus(1), image)? };
+        unsafe { ring.commit_block(at.at.plus(1), image)? };
         Ok(true)
     }
 
@@ -585,20 +602,20 @@ impl<T: Transport> SendQueue<T> {
         place: &mut Place,
     ) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
-        let head = ring.cursor.head();
-        if O::USUAL_DS == 0 || head == ring.clear {
+        if O::USUAL_DS == 0 || !ring.state.may_take() {
             return Ok(false);
         }
+        let at = ring.end();
         // SAFETY: these are the ring's own.
-        let encoded = unsafe { ring.encode_block::<T, O>(InRing, head, ring.slack, id, operation) };
+        let encoded = unsafe { ring.encode_block::<T, O>(InRing, at, id, operation) };
         let Some((last, image)) = encoded else { return Ok(false) };
         *place = image.place;
         // SAFETY: passed on.
         unsafe {
             if ring.doorbell.rings_plain() {
-                ring.commit_plain(head.plus(1), last)?;
+                ring.commit_plain(at.at.plus(1), last)?;
             } else {
-                ring.commit_other(head.plus(1), last)?;
+                ring.commit_other(at.at.plus(1), last)?;
             }
         }
         Ok(true)
@@ -613,13 +630,12 @@ impl<T: Transport> SendQueue<T> {
     #[inline(never)]
     unsafe fn post_rest<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
         let ring = &mut self.ring;
-        let (head, clear) = (ring.cursor.head(), ring.clear);
-        let sized = ring.encode_sized::<T, O>(head, clear, ring.slack, id, operation);
-        if let Some((head, slack, last)) = sized {
-            // SAFETY: `encode_sized` wrote the WQE before `head`; `last` is it. The contract of
-            // this function covers its memory.
-            unsafe { ring.commit(head, slack, &last, true)? };
-            ring.set_clear(clear);
+        let clear = ring.state.clear();
+        if let Some((end, last)) = ring.encode_sized::<T, O>(ring.end(), clear, id, operation) {
+            // SAFETY: `encode_sized` wrote the WQE before `end`; `last` is it. The contract of this
+            // function covers its memory.
+            unsafe { ring.commit(end, &last, true)? };
+            ring.grant(clear);
             return Ok(());
         }
         ring.refill();
@@ -631,8 +647,7 @@ impl<T: Transport> SendQueue<T> {
             unsafe { batch.try_ring()? }
         }
         // If this request is signaled, no block has to be kept for one any more.
-        let ring = &mut self.ring;
-        ring.set_clear(ring.clear_from(ring.cursor.head(), ring.slack));
+        self.ring.grant_most();
         Ok(())
     }
 
@@ -667,8 +682,8 @@ observed!([T: Transport] SendQueue<T>, ring, doorbell);
 
 impl<T: Transport> Drop for SendQueue<T> {
     fn drop(&mut self) {
-        self.ring.doorbell.leave(self.ring.cursor.head().low16());
-        let idle = self.ring.cursor.used() == 0;
+        self.ring.doorbell.leave(self.ring.head().low16());
+        let idle = self.is_idle();
         if let Some(keep) = &mut self.keep {
             keep.idle = idle;
         }
@@ -684,7 +699,7 @@ impl<T: Transport> fmt::Debug for SendQueue<T> {
         f.debug_struct("SendQueue")
             .field("transport", &T::NAME)
             .field("qpn", &self.qpn())
-            .field("cursor", &self.ring.cursor)
+            .field("state", &self.ring.state)
             .field("limits", &self.ring.limits)
             .finish_non_exhaustive()
     }

@@ -41,9 +41,9 @@ impl Entry {
     /// # Safety
     /// `place` is an entry of a shadow that only the caller reads and writes.
     #[inline(always)]
-    pub(super) unsafe fn write_inside(place: NonNull<Self>, opcode: u8, slack: u32) {
+    pub(super) unsafe fn write_inside(place: NonNull<Self>, opcode: u8, silent: u32) {
         // SAFETY: the caller may write the entry, of which this is a field.
-        unsafe { (&raw mut (*place.as_ptr()).key).write(Key::inside(opcode, slack)) }
+        unsafe { (&raw mut (*place.as_ptr()).key).write(Key::inside(opcode, silent)) }
     }
 
     /// Returns the operation that was requested.
@@ -66,7 +66,7 @@ impl Entry {
 ///
 /// | 0 | 1 | 2 | 4–7 |
 /// |---|---|---|---|
-/// | flags, not zero | `ds` | opcode | [`slack`](Self::slack) |
+/// | flags, not zero | `ds` | opcode | [`silent`](Self::silent) |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key(u64);
 
@@ -78,7 +78,7 @@ const INSIDE: u64 = 2;
 const COMPLETED: u64 = 4;
 const DS_SHIFT: u32 = 8;
 const OPCODE_SHIFT: u32 = 16;
-const SLACK_SHIFT: u32 = 32;
+const SILENT_SHIFT: u32 = 32;
 
 impl Key {
     /// Returns the part that all plain WQEs of a queue pair have in common.
@@ -96,16 +96,16 @@ impl Key {
 
     /// Creates the key of any WQE.
     #[inline(always)]
-    pub(super) fn other(opcode: u8, ds: u32, slack: u32) -> Self {
+    pub(super) fn other(opcode: u8, ds: u32, silent: u32) -> Self {
         let known = OTHER | u64::from(ds) << DS_SHIFT | u64::from(opcode) << OPCODE_SHIFT;
-        Self(known | u64::from(slack) << SLACK_SHIFT)
+        Self(known | u64::from(silent) << SILENT_SHIFT)
     }
 
     /// Creates the key of a further block of a WQE with that opcode.
     #[inline(always)]
-    pub(super) const fn inside(opcode: u8, slack: u32) -> Self {
+    pub(super) const fn inside(opcode: u8, silent: u32) -> Self {
         let known = OTHER | INSIDE | (opcode as u64) << OPCODE_SHIFT;
-        Self(known | (slack as u64) << SLACK_SHIFT)
+        Self(known | (silent as u64) << SILENT_SHIFT)
     }
 
     /// Returns the key of the plain WQE that a CQE reports. `end` is the CQE's last eight bytes.
@@ -160,12 +160,11 @@ impl Key {
         ((self.0 >> DS_SHIFT) as u8).into()
     }
 
-    /// Returns the number of blocks posted, up to the end of this WQE, in which no WQE begins: all
-    /// but the first one of each WQE. `None` for a plain WQE: it adds none, and does not store the
-    /// number.
+    /// Returns the number of [silent](super::state::Point) blocks up to the end of this WQE. `None`
+    /// for a plain WQE: it adds none, and does not store the number.
     #[inline(always)]
-    pub(super) fn slack(self) -> Option<u32> {
-        (!self.is_plain()).then_some((self.0 >> SLACK_SHIFT) as u32)
+    pub(super) fn silent(self) -> Option<u32> {
+        (!self.is_plain()).then_some((self.0 >> SILENT_SHIFT) as u32)
     }
 }
 
@@ -197,6 +196,7 @@ pub(super) const fn may_be_plain(opcode: u8, modifier: u8, ds: u32) -> bool {
 const LONGEST_STRIDE: u32 = 64;
 
 /// The entries of a ring, and the address of the oldest WQE's entry.
+#[derive(Debug)]
 pub(crate) struct Shadow {
     /// One entry for each block of the ring, and `BEHIND` more that equal no CQE.
     first: NonNull<Entry>,
@@ -359,6 +359,33 @@ impl Shadow {
         // The entry is of a block, since those behind the last block's equal no CQE.
         self.oldest = behind;
         Some(entry)
+    }
+}
+
+#[cfg(test)]
+impl Clone for Shadow {
+    fn clone(&self) -> Self {
+        let layout = Self::layout(self.shape);
+        // SAFETY: the size is not 0. Both allocations have this layout, and the entries of this one
+        // are initialized.
+        let first = unsafe {
+            let first = NonNull::new(alloc(layout)).expect("memory for a copy");
+            first.copy_from_nonoverlapping(self.first.cast(), layout.size());
+            first.cast::<Entry>()
+        };
+        // SAFETY: the copy has the same entries.
+        let moved = |place: NonNull<Entry>| unsafe {
+            first.byte_add(place.addr().get() - self.first.addr().get())
+        };
+        let (oldest, paused) = (moved(self.oldest), self.paused.map(moved));
+        Self {
+            first,
+            shape: self.shape,
+            oldest,
+            paused,
+            behind: moved(self.behind),
+            stride: self.stride,
+        }
     }
 }
 

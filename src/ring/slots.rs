@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use mlx5_sys::wqe::{CE_ALWAYS, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
 use super::shadow::{self, Entry, Key};
+use super::state::Point;
 use crate::ib::{Counter, Shape};
 use crate::wqe::{Code, Linear, Operation, Segment, Segments, Wrapping};
 
@@ -46,35 +47,35 @@ impl Names {
 pub(super) struct Slots {
     pub(super) shape: Shape,
     pub(super) buffer: NonNull<u8>,
-    /// [`SendRing::shadow`](super::send_ring::SendRing), one entry per block.
+    /// The entries of the [shadow](super::shadow), one per block.
     pub(super) shadow: NonNull<Entry>,
     pub(super) names: Names,
 }
 
 impl Slots {
-    /// Writes a WQE of `ds` units at `head`, and its shadow entries. `slack` includes it.
+    /// Writes a WQE of `ds` units at `at`, and its shadow entries. Returns the point behind it.
     ///
     /// # Safety
     /// - Its blocks are free, and nothing else reads or writes them, or their shadow entries, until
     ///   the producer index covers them.
     /// - `ds` is the operation's, and the operation passed its check against the queue's limits.
     /// - As long as the WQE may look posted and is not, or entries are written while polls retire
-    ///   others, the queue is [open](super::send_ring::SendRing::open).
+    ///   others, the queue is [open](super::state::SendState::open).
     #[inline(always)]
     pub(super) unsafe fn write<O: Operation>(
         self,
-        head: Counter,
-        slack: u32,
+        at: Point,
         id: u64,
         operation: &O,
         flags: u8,
         ds: u32,
-    ) -> Last {
+    ) -> (Point, Last) {
+        let end = at.behind(ds.div_ceil(UNITS));
         // SAFETY: the caller upholds this function's contract, which covers WQE and shadow.
         unsafe {
-            let last = self.put(head, operation, flags, ds);
-            self.remember(head, slack, id, last, is_signaled(flags));
-            last
+            let last = self.put(at.at, operation, flags, ds);
+            self.remember(at.at, end.silent, id, last, is_signaled(flags));
+            (end, last)
         }
     }
 
@@ -112,18 +113,18 @@ impl Slots {
         Last { doorbell: ctrl[0] }
     }
 
-    /// Writes the shadow entries of a WQE.
+    /// Writes the shadow entries of a WQE. `silent` counts the silent blocks up to its end.
     ///
     /// # Safety
     /// - Nothing else reads or writes the shadow entries of its blocks until the producer index
     ///   covers them.
     /// - As long as they may look posted and are not, the queue is
-    ///   [open](super::send_ring::SendRing::open).
+    ///   [open](super::state::SendState::open).
     #[inline(always)]
     pub(super) unsafe fn remember(
         self,
         head: Counter,
-        slack: u32,
+        silent: u32,
         id: u64,
         last: Last,
         signaled: bool,
@@ -133,7 +134,7 @@ impl Slots {
         let key = if signaled && shadow::may_be_plain(opcode, modifier, ds) {
             Key::plain(self.names.key, opcode, last.doorbell)
         } else {
-            Key::other(opcode, ds, slack)
+            Key::other(opcode, ds, silent)
         };
         // SAFETY: the shadow has an entry for every slot. Only the caller uses this one.
         unsafe { self.shadow.add(slot).write(Entry { id, key }) };
@@ -142,7 +143,7 @@ impl Slots {
             let slot = self.shape.slot(head.plus(block));
             // SAFETY: the shadow has an entry for every slot; this one is of a block of the same
             // WQE.
-            unsafe { Entry::write_inside(self.shadow.add(slot), opcode, slack) };
+            unsafe { Entry::write_inside(self.shadow.add(slot), opcode, silent) };
         }
     }
 

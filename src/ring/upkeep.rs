@@ -15,7 +15,7 @@ impl<T: Transport> SendQueue<T> {
     /// Returns whether requests are outstanding, and all of them are unsignaled. Then no completion
     /// retires them until a later request is signaled. Cost: reads up to every outstanding WQE.
     pub fn is_silent(&self) -> bool {
-        self.ring.cursor.used() != 0 && !self.ring.expects_cqe(self.ring.cursor.head())
+        !self.is_idle() && !self.ring.expects_cqe(self.ring.head())
     }
 
     /// Retires the outstanding requests of an idle queue. If only unsignaled requests are
@@ -49,13 +49,13 @@ where
     pub(crate) fn post_last(&mut self) -> Option<u16> {
         let ring = &mut self.ring;
         // It may have seen a failure.
-        ring.stopped = false;
+        ring.state.resume();
         ring.refill();
-        let head = ring.cursor.head();
+        let head = ring.head();
         // SAFETY: a NOP names no memory.
         match unsafe { self.post(0, Nop::new().signaled()) } {
             Ok(()) => Some(head.low16()),
-            Err(_) => self.ring.outstanding().last().map(|(at, _)| at.low16()),
+            Err(_) => self.ring.state.outstanding().last().map(|(at, _)| at.low16()),
         }
     }
 }
@@ -76,11 +76,11 @@ impl<T: Recoverable> SendQueue<T> {
     pub fn recover(&mut self) -> crate::error::Result<()> {
         let state = self.ring.owner.state()?;
         // Other code may have moved it to RTS, with this ring still stopped.
-        let moved = state == ibv_qp_state::IBV_QPS_RTS && self.ring.stopped;
+        let moved = state == ibv_qp_state::IBV_QPS_RTS && self.ring.state.is_stopped();
         if !moved {
             require(state, &[ibv_qp_state::IBV_QPS_SQE], "SQE")?;
         }
-        if self.ring.cursor.used() != 0 {
+        if !self.is_idle() {
             return Err(QueueError::NotIdle.into());
         }
         if !moved {

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use mlx5_diag::lint;
 use mlx5_sys::wqe::WQEBB_SIZE;
 
-use super::shadow::Shadow;
+use super::state::SendState;
 use crate::ib::Counter;
 
 /// A view of a ring that only its queue writes.
@@ -13,7 +13,7 @@ use crate::ib::Counter;
 pub(super) struct Written<'a> {
     pub(super) buffer: NonNull<u8>,
     pub(super) blocks: u32,
-    pub(super) shadow: &'a Shadow,
+    pub(super) state: &'a SendState,
 }
 
 impl lint::Blocks for Written<'_> {
@@ -31,6 +31,6 @@ impl lint::Blocks for Written<'_> {
 
 impl lint::Starts for Written<'_> {
     fn blocks_at(&self, counter: u16) -> Option<u32> {
-        self.shadow.get(Counter::new(counter.into())).key.blocks()
+        self.state.entry(Counter::new(counter.into())).key.blocks()
     }
 }

@@ -18,6 +18,7 @@ const TESTS: &[&str] = &[
     "ring::receive",
     "ring::shared",
     "ring::srq::numbers",
+    "ring::state",
     "ring::tags",
     "ring::tests::account",
     "ring::tests::prepared",

@@ -351,7 +351,7 @@ impl<L: Layout> ReceiveRing<L> {
     /// Until the receive is retired, the memory that it names stays registered for local write, and
     /// nothing else uses it.
     #[inline(always)]
-    pub(crate) unsafe fn post_usual<P: SgeList>(&mut self, id: u64, list: &P) -> bool {
+    pub(in crate::ring) unsafe fn post_usual<P: SgeList>(&mut self, id: u64, list: &P) -> bool {
         let Self { layout, wqes, timing, .. } = self;
         let (head, mut ahead) = (layout.head(), layout.ahead());
         // SAFETY: this queue's parts, its own head and what is ahead of it. `put_usual` wrote the
@@ -372,7 +372,7 @@ impl<L: Layout> ReceiveRing<L> {
     /// Until the receive is retired, the memory that it names stays registered for local write, and
     /// nothing else uses it.
     #[inline(never)]
-    pub(crate) unsafe fn post_any<P: SgeList>(
+    pub(in crate::ring) unsafe fn post_any<P: SgeList>(
         &mut self,
         id: u64,
         list: &P,

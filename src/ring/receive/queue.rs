@@ -84,7 +84,7 @@ pub struct ReceiveQueue {
     // Holds the queue pair, as `owner` does.
     keep: Option<QueueKeep>,
     pub(in crate::ring) owner: Arc<dyn QueueOwner>,
-    pub(crate) ring: ReceiveRing<InOrder>,
+    pub(in crate::ring) ring: ReceiveRing<InOrder>,
     qpn: u32,
     cq_slots: Reservation,
     cq: CqId,
@@ -296,6 +296,39 @@ impl ReceiveQueue {
     /// Returns the number of outstanding receives.
     pub fn outstanding(&self) -> u32 {
         self.ring.layout.used()
+    }
+
+    /// Returns which receives are outstanding, for an owner of their memory.
+    #[inline(always)]
+    pub(crate) fn layout(&self) -> &InOrder {
+        &self.ring.layout
+    }
+
+    /// Posts a usual receive, if there is known to be room for it, for an owner of its memory.
+    /// Returns whether it did.
+    ///
+    /// # Safety
+    /// Until the receive is retired, the memory that it names stays registered for local write, and
+    /// nothing else uses it.
+    #[inline(always)]
+    pub(crate) unsafe fn post_usual<P: SgeList>(&mut self, id: u64, list: &P) -> bool {
+        // SAFETY: passed on.
+        unsafe { self.ring.post_usual(id, list) }
+    }
+
+    /// Posts any receive, for an owner of its memory.
+    ///
+    /// # Safety
+    /// Until the receive is retired, the memory that it names stays registered for local write, and
+    /// nothing else uses it.
+    #[inline(always)]
+    pub(crate) unsafe fn post_any<P: SgeList>(
+        &mut self,
+        id: u64,
+        list: &P,
+    ) -> Result<(), PostError> {
+        // SAFETY: passed on.
+        unsafe { self.ring.post_any(id, list) }
     }
 
     /// Returns whether CQEs of the CQ `cq` with the number `qpn` complete its receives.

@@ -101,19 +101,20 @@ impl<T: Transport> Shared<T> {
         let ring = &mut queue.ring;
         // Only posted entries may look posted.
         ring.refill();
-        let (head, tail) = (ring.cursor.head(), ring.cursor.tail());
+        let (end, mark) = (ring.end(), ring.mark());
+        let (head, tail) = (end.at, mark.at);
         let first = Position::new(u64::from(tail.since(Counter::default())));
         let last = first.next_with_low32(head.since(Counter::default()));
         let signaled = ring.last_signaled(head).map_or(tail, |counter| counter.plus(1));
-        let (entries, cq_slots) = (ring.cursor.shape().entries(), ring.cq_slots.entries());
+        let (entries, cq_slots) = (ring.shape().entries(), ring.state.slots());
         let sequencer = Sequencer::new(
             entries,
             cq_slots,
-            (last, last.minus_slack(ring.slack)),
-            (first, first.minus_slack(ring.slack_retired)),
+            (last, last.minus_silent(end.silent)),
+            (first, first.minus_silent(mark.silent)),
             first.next_with_low32(signaled.since(Counter::default())),
         );
-        if ring.stopped {
+        if ring.state.is_stopped() {
             sequencer.stop();
         }
         // SAFETY: the queue's own doorbell is not used until it goes on from this one.
@@ -123,7 +124,7 @@ impl<T: Transport> Shared<T> {
             slots: ring.slots(),
             limits: ring.limits,
             signal_all: ring.signal_all,
-            device_failed: AtomicBool::new(ring.device_failed),
+            device_failed: AtomicBool::new(ring.state.has_device_failed()),
             doorbell: Apart(UnsafeCell::new(doorbell)),
             queue: Apart(UnsafeCell::new(Some(queue))),
         }
@@ -140,8 +141,8 @@ impl<T: Transport> Shared<T> {
         // SAFETY: by this function's contract, nothing else uses the cell.
         let queue = unsafe { &mut *self.queue.0.get() }.as_mut()?;
         let rung = self.sequencer.rung();
-        while queue.ring.cursor.head() != counter(rung) {
-            let head = queue.ring.cursor.head().since(Counter::default());
+        while queue.ring.head() != counter(rung) {
+            let head = queue.ring.head().since(Counter::default());
             let note = self.sequencer.note(Position::new(head.into()));
             // SAFETY: the WQE is rung and not retired, so nothing writes its note.
             queue.ring.adopt(unsafe { &*note.0.get() });
@@ -157,10 +158,11 @@ impl<T: Transport> Shared<T> {
         let mut queue = self.queue.0.get_mut().take()?;
         let ring = &mut queue.ring;
         // A ticket lost in a panic was never rung, nor was any WQE behind it.
-        ring.stopped |= self.sequencer.rung() != self.sequencer.reserved().0;
+        if self.sequencer.rung() != self.sequencer.reserved().0 {
+            ring.state.stop();
+        }
         ring.doorbell.go_on_from(self.doorbell.0.get_mut());
-        // Producers may have changed keys.
-        ring.careful = true;
+        ring.state.note_any();
         Some(queue)
     }
 }

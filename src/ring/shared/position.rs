@@ -37,10 +37,10 @@ impl Position {
         self.plus(low.wrapping_sub(self.0 as u32))
     }
 
-    /// Returns the number of WQEs before this position, modulo 2^16, if no WQE begins in `slack` of
-    /// the blocks before it.
-    pub const fn minus_slack(self, slack: u32) -> u16 {
-        (self.0 as u32).wrapping_sub(slack) as u16
+    /// Returns the number of WQEs before this position, modulo 2^16, if so many of the blocks before
+    /// it are silent: no WQE begins in them.
+    pub const fn minus_silent(self, silent: u32) -> u16 {
+        (self.0 as u32).wrapping_sub(silent) as u16
     }
 
     /// Slot of a ring of `entries` blocks, a power of two.

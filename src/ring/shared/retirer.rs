@@ -46,7 +46,7 @@ impl<T: Transport> Retirer<T> {
 
     /// Returns whether every request that is known to the HCA is retired.
     pub fn is_idle(&mut self) -> bool {
-        self.side().is_none_or(|side| side.ring.cursor.used() == 0)
+        self.side().is_none_or(|side| side.ring.state.is_idle())
     }
 
     /// Converts the queue back to an exclusive one, for example to
@@ -116,7 +116,7 @@ impl<T: Transport> Queues for Retirer<T> {
     fn device_failed(&mut self) {
         self.shared.device_failed.store(true, Ordering::Relaxed);
         if let Some(side) = self.side() {
-            side.ring.device_failed();
+            side.ring.state.device_failed();
             side.stop_producers();
         }
     }

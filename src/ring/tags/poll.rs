@@ -174,7 +174,7 @@ impl TmSrq {
                     What::Sync => code == event::NOOP,
                 };
                 let Some((at, change)) = self.changes.report(is) else { return stray() };
-                self.commands.ring.retire(at.low16());
+                self.commands.ring.state.retire(at.low16());
                 self.waiting = cqe.tag_count() != change.known;
                 match change.what {
                     What::Sync => Some(TagCompletion::Synced(change.id)),

@@ -208,8 +208,8 @@ impl TmSrq {
                 return Err(error);
             }
         };
-        let cursor = &commands.ring.cursor;
-        let changes = Changes::new(cursor.shape(), commands.request_limit() - 1, cursor.head());
+        let sends = commands.state();
+        let changes = Changes::new(sends.shape(), commands.request_limit() - 1, sends.head());
         Ok(Self {
             shared,
             list,

@@ -67,12 +67,12 @@ impl<T: Transport> Watched<T> {
     fn post(&mut self, what: &str, post: impl FnOnce(&mut SendQueue<T>) -> u32) {
         self.sq.page.write(0x600, &[UNTOUCHED; 0x600]);
         self.sq.queue.clear_flight();
-        let head = self.sq.queue.ring.cursor.head();
+        let head = self.sq.queue.ring.head();
         let wqes = post(&mut self.sq.queue);
         let record = self.sq.queue.flight_record();
         let what = format!("{what} by {:?} from {head:?}:\n{record}", self.bell);
 
-        let (ring, end) = (self.sq.buffer.read(), self.sq.queue.ring.cursor.head());
+        let (ring, end) = (self.sq.buffer.read(), self.sq.queue.ring.head());
         let (bell, posted) = record.events.split_last().expect(&what);
         assert_eq!(posted.len(), wqes as usize, "{what}");
         let mut at = head;
@@ -131,7 +131,7 @@ impl<T: Transport> Watched<T> {
     where
         Nop: PostOn<T>,
     {
-        let last = self.sq.queue.ring.cursor.head().low16();
+        let last = self.sq.queue.ring.head().low16();
         // SAFETY: no HCA is there.
         unsafe { self.sq.queue.post(9, Nop::new().signaled()).unwrap() };
         self.cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, last.into()), &[]);
@@ -200,7 +200,7 @@ fn so_is_every_way_of_posting_datagrams() {
             unsafe { batch.ring() };
             2
         });
-        let last = watched.sq.queue.ring.cursor.head().low16();
+        let last = watched.sq.queue.ring.head().low16();
         // SAFETY: no HCA is there.
         unsafe { watched.sq.queue.post(9, SendMessage::new(sge).signaled().to(&address)).unwrap() };
         watched.cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, last.into()), &[]);
@@ -274,8 +274,8 @@ fn a_ring_that_says_nonsense_of_its_wqes_is_recorded_within_its_bounds() {
             let junk: Vec<u8> = (0..BLOCKS * 64).map(|_| random.next() as u8).collect();
             watched.sq.buffer.write(0, &junk);
             let ring = &mut watched.sq.queue.ring;
-            let ahead = ring.cursor.head().plus(random.below(2 * BLOCKS));
-            let shape = ring.cursor.shape();
+            let ahead = ring.head().plus(random.below(2 * BLOCKS));
+            let shape = ring.shape();
             // SAFETY: the ring's memory, which nothing else writes.
             unsafe {
                 ring.doorbell.flight.posted(ring.buffer, shape, ahead);

@@ -78,7 +78,7 @@ impl Case {
         let ring = &self.sq.queue.ring;
         let expected: Vec<_> =
             self.outstanding.iter().map(|posted| (Counter::new(posted.index), posted.id)).collect();
-        let found: Vec<_> = ring.outstanding().map(|(at, entry)| (at, entry.id)).collect();
+        let found: Vec<_> = ring.state.outstanding().map(|(at, entry)| (at, entry.id)).collect();
         assert_eq!(found, expected);
         assert_eq!(self.sq.queue.free_blocks(), BLOCKS - self.used());
     }
@@ -95,10 +95,10 @@ impl Case {
         let mark = self.sq.queue.ring.mark();
         let found = self.cq.reader.poll(&mut self.sq.queue);
         assert!(matches!(found, Ok(Some(Completion::Send(done))) if done.id == id), "{found:?}");
-        let end = self.sq.queue.ring.hold_back(mark);
+        let end = self.sq.queue.ring.state.hold_back(mark);
         for _ in 0..=last {
             self.check();
-            let (at, entry) = self.sq.queue.ring.give_back(end).unwrap();
+            let (at, entry) = self.sq.queue.ring.state.give_back(end).unwrap();
             let posted = self.outstanding.pop_front().unwrap();
             assert_eq!((at, entry.id), (Counter::new(posted.index), posted.id));
             // Room that is given back can be used at once.
@@ -108,7 +108,7 @@ impl Case {
                 _ => {}
             }
         }
-        assert!(self.sq.queue.ring.give_back(end).is_none());
+        assert!(self.sq.queue.ring.state.give_back(end).is_none());
     }
 }
 

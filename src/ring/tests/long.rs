@@ -40,7 +40,7 @@ impl<T: Transport> Triplets<T> {
         const { assert!(Q::LONG_DS != 0 && G::LONG_DS == 0) };
         let [single, batched, other] = &mut self.queues;
         let id = self.posted.into();
-        let (head, clear) = (single.queue.ring.cursor.head(), single.queue.ring.clear);
+        let (head, clear) = (single.queue.ring.head(), single.queue.ring.state.clear());
         // SAFETY: no HCA is there.
         let result = unsafe { single.queue.post(id, quick) };
         let mut batch = batched.queue.batch();
@@ -58,7 +58,7 @@ impl<T: Transport> Triplets<T> {
             assert!(result == Err(full) || result == Err(silent), "{result:?}");
             return false;
         }
-        let slot = single.queue.ring.cursor.shape().slot(head);
+        let slot = single.queue.ring.shape().slot(head);
         let in_line = slot + Q::LONG_BLOCKS as usize <= BLOCKS as usize;
         self.quick += u32::from(in_line && clear.since(head) >= Q::LONG_BLOCKS);
         let seen = |sq: &Sq<T>| [sq.buffer.read(), sq.record.read()];
@@ -67,10 +67,10 @@ impl<T: Transport> Triplets<T> {
             assert!(seen(sq) == expected, "ring and record after post {id}, {way}");
             let (ring, oracle) = (&sq.queue.ring, &self.queues[2].queue.ring);
             for block in 0..Q::LONG_BLOCKS {
-                let keys = [ring, oracle].map(|of| of.shadow.get(head.plus(block)).key);
+                let keys = [ring, oracle].map(|of| of.state.entry(head.plus(block)).key);
                 assert_eq!(keys[0], keys[1], "post {id}, {way}");
             }
-            assert_eq!((ring.slack, ring.cursor), (oracle.slack, oracle.cursor));
+            assert_eq!((ring.end(), ring.mark()), (oracle.end(), oracle.mark()));
         }
         // What goes to the register is the WQE, or its first eight bytes.
         let at = 0x800 + self.posted as usize % 2 * self.half;
@@ -115,7 +115,7 @@ fn laps<T: Transport>(
             for _ in 0..LAPS {
                 let mut last = None;
                 loop {
-                    let head = all.queues[0].queue.ring.cursor.head();
+                    let head = all.queues[0].queue.ring.head();
                     // The last one that fits is signaled.
                     let fits = all.queues[0].queue.free_blocks();
                     let signaled = fits < 8 || random.below(2) == 0;

@@ -98,10 +98,10 @@ fn a_run_of_key_changes_ends_where_something_is_written_ahead() {
     }
     let mut batch = sq.queue.batch();
     append(&mut batch, 100, 5);
-    assert!(sq.queue.ring.is_open());
+    assert!(sq.queue.ring.state.is_open());
     // SAFETY: no HCA is there.
     unsafe { sq.queue.post(2, bind()).unwrap() };
-    assert!(!sq.queue.ring.is_open());
+    assert!(!sq.queue.ring.state.is_open());
     for counter in [0, 3, 6] {
         cq.produce(cqe(cqe_opcode::REQ, opcode::UMR, counter), &[]);
     }

@@ -466,7 +466,7 @@ fn unsignaled_requests_leave_a_block_for_a_signaled_one() {
                         Err(error) => break error,
                     }
                     if signaled && posted == 4 {
-                        let tail = sq.queue.ring.cursor.tail();
+                        let tail = sq.queue.ring.state.tail();
                         cq.produce(cqe(cqe_opcode::REQ, 0, tail.value()), &[]);
                         let done = cq.reader.poll(&mut sq.queue).unwrap();
                         assert!(matches!(done, Some(Completion::Send(_))), "{done:?}");
@@ -478,7 +478,7 @@ fn unsignaled_requests_leave_a_block_for_a_signaled_one() {
                 refused.push(error.to_string());
                 // There is a block for the NOP, which retires them all.
                 assert!(sq.queue.is_silent());
-                let at = sq.queue.ring.cursor.head().value();
+                let at = sq.queue.ring.head().value();
                 assert_eq!(sq.queue.reclaim(7), Ok(true));
                 cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, at), &[]);
                 let done = cq.reader.poll(&mut sq.queue).unwrap();

@@ -9,8 +9,8 @@ use mlx5_diag::text::{self, Addressing};
 use super::*;
 use crate::cqe::{Completion, Status};
 use crate::ib::{Dci, RawPacket, Uc, Ud, XrcSend};
-use crate::ring::cursor::Cursor;
 use crate::ring::random::{Random, rounds};
+use crate::ring::state::SendState;
 use crate::ring::{PostError, Prepared};
 use crate::wqe::{
     DcAddress, EncodeError, EthSend, Field, Fill, InlineBytes, Nop, Patch, PostOn, RdmaWrite,
@@ -50,10 +50,10 @@ fn register(page: &Memory, padding: usize) -> [Vec<u8>; 2] {
 }
 
 /// Returns the outstanding WQEs of a ring, with their last `padding` bytes zeroed.
-fn outstanding(buffer: &Memory, cursor: &Cursor, padding: usize) -> Vec<Vec<u8>> {
-    let (mut wqes, mut at) = (Vec::new(), cursor.tail());
-    while at != cursor.head() {
-        let block = |ahead| cursor.shape().slot(at.plus(ahead)) * 64;
+fn outstanding(buffer: &Memory, state: &SendState, padding: usize) -> Vec<Vec<u8>> {
+    let (mut wqes, mut at) = (Vec::new(), state.tail());
+    while at != state.head() {
+        let block = |ahead| state.shape().slot(at.plus(ahead)) * 64;
         let ds = buffer.be32(block(0) + 4) as usize & 0x3f;
         let blocks = ds.div_ceil(4) as u32;
         let mut wqe: Vec<_> = (0..blocks).flat_map(|of| buffer.read_at(block(of), 64)).collect();
@@ -75,9 +75,9 @@ fn same<T: Transport>(
     what: &str,
 ) {
     let (buffer, record, page) = card;
-    let cursor = &plain.queue.ring.cursor;
+    let state = &plain.queue.ring.state;
     let (left, right) =
-        (outstanding(buffer, cursor, padding), outstanding(&plain.buffer, cursor, padding));
+        (outstanding(buffer, state, padding), outstanding(&plain.buffer, state, padding));
     if let Some(at) = (0..right.len()).find(|&at| left.get(at) != right.get(at)) {
         let text =
             |wqes: &[Vec<u8>]| wqes.get(at).map(|wqe| text::SendWqe::new(wqe, of).to_string());
@@ -166,13 +166,13 @@ fn twins<T, O, F, const N: usize>(
             assert_eq!(prepared.len() as usize, waiting.len(), "{what}");
             for _ in 0..random.below(waiting.len() as u32 + 1) {
                 let (id, filled, posted) = waiting.pop_front().unwrap();
-                let head = plain.sq.queue.ring.cursor.head();
+                let head = plain.sq.queue.ring.state.head();
                 prepared.fire(filled).unwrap();
                 // SAFETY: no HCA is there.
                 unsafe { plain.sq.queue.post(id, posted).unwrap() };
                 same(card, &plain.sq, padding, of, &what);
                 fired += 1;
-                let slot = plain.sq.queue.ring.cursor.shape().slot(head);
+                let slot = plain.sq.queue.ring.state.shape().slot(head);
                 wrapped |= slot + O::BLOCKS > blocks as usize;
                 // All of them complete, or some time later.
                 if random.below(4) == 0 || plain.sq.queue.free_blocks() < blocks / 2 {
@@ -187,7 +187,7 @@ fn twins<T, O, F, const N: usize>(
             }
         }
         let (ring, oracle) = (&prepared.queue().ring, &plain.sq.queue.ring);
-        assert_eq!((ring.slack, ring.cursor), (oracle.slack, oracle.cursor), "{what}");
+        assert_eq!((ring.end(), ring.mark()), (oracle.end(), oracle.mark()), "{what}");
     }
     // Miri has no time for so many.
     let enough = fired > 0 && (wrapped || O::BLOCKS == 1) || cfg!(miri);
@@ -345,7 +345,7 @@ fn only_a_wqe_around_the_rings_end_is_rung_like_any_other() {
     for id in 0..rounds(400).into() {
         prepared.prepare(id, three()).unwrap();
         let end = at % 32 + 3;
-        let ready = prepared.queue().ring.ready.left;
+        let ready = prepared.queue().ring.state.ready_left();
         wrapped += u32::from(end > 32);
         assert_eq!(ready, u32::from(end <= 32), "{at:#x}");
         prepared.fire([2; 128]).unwrap();
@@ -543,7 +543,7 @@ fn what_is_left_of_long_requests_gives_its_blocks_and_cq_slots_back() {
         for at in 0..fired {
             prepared.fire(()).unwrap();
             // The first goes on at the ring's start, and then the others are ready.
-            assert_eq!(prepared.queue().ring.ready.left, 4 - at);
+            assert_eq!(prepared.queue().ring.state.ready_left(), 4 - at);
         }
         assert_eq!(prepared.len(), 5 - fired);
         let mut queue = prepared.into_queue();

@@ -88,7 +88,7 @@ fn drain_publishes_each_cqe_before_it_returns_the_completion() {
             assert_eq!(cq.record.be32(0), taken, "CQEs of {cqe_size} bytes");
         }
         let _leaked = core::mem::ManuallyDrop::new(drain);
-        assert_eq!((cq.record.be32(0), sq.queue.ring.cursor.used()), (4, 6));
+        assert_eq!((cq.record.be32(0), sq.queue.ring.state.used()), (4, 6));
     }
 }
 
@@ -103,7 +103,7 @@ struct Strict<'a> {
 
 impl Strict<'_> {
     fn check(&self) {
-        let retired = self.posted - self.sq.queue.ring.cursor.used();
+        let retired = self.posted - self.sq.queue.ring.state.used();
         assert_eq!(self.record.be32(0), retired, "the record has what is retired");
     }
 }

@@ -40,7 +40,7 @@ impl Twins {
     fn post<O: PostOn<Rc> + Clone>(&mut self, operation: O) -> bool {
         let [single, batched] = &mut self.queues;
         let id = self.posted.into();
-        let head = single.queue.ring.cursor.head().value();
+        let head = single.queue.ring.head().value();
         // SAFETY: no HCA is there.
         let result = unsafe { single.queue.post(id, operation.clone()) };
         let mut batch = batched.queue.batch();

@@ -356,5 +356,5 @@ fn a_cq_at_the_address_of_an_earlier_one_is_another_one() {
     second.produce(cqe(opcode::REQ, 0, 0), &[]);
     let polled = second.reader.poll(&mut sq.queue).unwrap();
     assert!(matches!(polled, Some(Completion::UnexpectedCqe(_))), "{polled:?}");
-    assert_eq!(sq.queue.ring.cursor.used(), 1);
+    assert_eq!(sq.queue.ring.state.used(), 1);
 }

@@ -95,7 +95,7 @@ impl Case {
             return;
         }
         assert!(matches!(found, Ok(Some(Completion::Send(done))) if done.id == id), "{found:?}");
-        let (alone, entry) = self.sq.queue.ring.retired_alone().unwrap();
+        let (alone, entry) = self.sq.queue.ring.state.retired_alone().unwrap();
         assert_eq!((alone, entry.id), (Counter::new(index), id));
         self.posted[at].completed = true;
         while self.posted.front().is_some_and(|posted| posted.completed) {
@@ -111,7 +111,7 @@ impl Case {
             .map(|posted| (Counter::new(posted.index), posted.id))
             .collect();
         let ring = &self.sq.queue.ring;
-        let found: Vec<_> = ring.outstanding().map(|(at, entry)| (at, entry.id)).collect();
+        let found: Vec<_> = ring.state.outstanding().map(|(at, entry)| (at, entry.id)).collect();
         assert_eq!(found, expected);
         assert_eq!(self.sq.queue.free_blocks(), BLOCKS - self.used());
         assert_eq!(self.sq.queue.is_idle(), expected.is_empty());
