@@ -5,10 +5,10 @@
 //! access. The doorbell, its shadow, and the positions that a reader retires are such cells too.
 
 #[allow(dead_code, reason = "what is needed with hardware only")]
-#[path = "../src/ring/shared/position.rs"]
+#[path = "../src/ring/send/shared/position.rs"]
 mod position;
 #[allow(dead_code, reason = "what is needed with hardware only")]
-#[path = "../src/ring/shared/sequencer.rs"]
+#[path = "../src/ring/send/shared/sequencer.rs"]
 mod sequencer;
 
 mod atomic {

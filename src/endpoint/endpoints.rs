@@ -17,7 +17,7 @@ use super::{
 use crate::cqe::{Completion, Failure, QueueKind, ReceiveDone};
 use crate::error::QueueError;
 use crate::ib::{Dci, INTERNAL, Rc, Recoverable, Transport};
-use crate::ring::completion::Found;
+use crate::ring::poll::Found;
 use crate::ring::{
     CqReader, PollError, PostError, ReceiveConfig, ReceiveSource, RegisterUse, SendConfig,
     SendQueue, Srq,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::operation::accepts;
 use super::{Buffers, Owned};
 use crate::ib::{Counter, Shape};
-use crate::ring::own::Place;
+use crate::ring::send::Place;
 use crate::ring::source::{DomainId, QueueOwner};
 
 /// Where the memory of requests in flight is taken from when they are retired.

@@ -12,9 +12,9 @@ use super::pair::{Core, SendHalf};
 use super::receiver::ReceiveHalf;
 use super::{Buffers, Endpoint, Owned, Receiver, Refused};
 use crate::ib::{Counter, Internal, Rc, Shape, Transport};
-use crate::ring::own::Place;
+use crate::ring::send::Place;
+use crate::ring::send::SendState;
 use crate::ring::source::{DomainId, QueueOwner};
-use crate::ring::state::SendState;
 use crate::ring::{Producer, Queues, ReceiveSide, Retirer, SendSide};
 use crate::wqe::PostOn;
 

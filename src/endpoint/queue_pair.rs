@@ -13,7 +13,7 @@ use super::{
 use crate::cqe::{Completion, Failure, ReceiveDone};
 use crate::error::QueueError;
 use crate::ib::{Dci, INTERNAL, Rc, Recoverable, Transport};
-use crate::ring::completion::Found;
+use crate::ring::poll::Found;
 use crate::ring::{CqReader, PollError, PostError, Prepared, ReceiveQueue, SendConfig, SendQueue};
 use crate::verbs::{QueuePair, Reset, Rts};
 use crate::wqe::{Fill, Nop, Patch, PostOn, SgeList};

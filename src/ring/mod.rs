@@ -12,77 +12,74 @@
 //! which completion. [`endpoint`](crate::endpoint) is the layer on top that owns the memory and
 //! needs no `unsafe`.
 
-// First: rustdoc lists the methods of a type in the order of these modules.
-pub(crate) mod completion;
-pub(crate) mod receive;
-mod send;
-mod srq;
+// The modules, lowest first: `source` (what objects hand over), `completion` (the CQ's ring),
+// `send` and `receive` (the work queues' rings), `poll` (which queue a CQE completes) and `tags`.
+// Each explains itself in its first lines, with a table of its paths.
+//
+// The words of these modules:
+//
+// | word | is |
+// |---|---|
+// | unit | 16 bytes of a WQE; `ds` is its number of units |
+// | block | 64 bytes of a send ring, at which a WQE may begin |
+// | slot | a counter modulo the ring's size; a CQ slot is an entry of a CQ that a queue reserves |
+// | head, tail | the counter behind what is posted, and behind what is retired |
+// | point | a place between two WQEs: a counter, and the silent blocks before it |
+// | silent block | a block in which no WQE begins |
+// | clear | how far posts need no check |
+// | to grant | to move `clear` |
+// | open | something is written at the head and not posted |
+// | run | key changes that follow each other directly |
+// | ready | of a prepared WQE: it may be fired without a check |
+// | shadow | software's record of posted WQEs; an entry per block |
+// | plain WQE | a signaled WQE of one block, whose CQE is recognized by one comparison |
+// | plain doorbell | the eight bytes that ring; no WQE is copied to the register |
+// | usual | of an operation: its WQE has the size that the compiler knows for its type. Of a receive: it has one entry |
+// | long | of an operation: its usual WQE has two to four blocks |
+// | short | of a message: of up to 32 bytes, which lie in its CQE |
+// | place | where a WQE is: the offset of its shadow entry |
+// | side | a queue as a poll sees it |
+// | member | a live queue that completes on a CQ |
+// | claim | of an object: to be the only direct user of one of its queues |
+// | title | a CQE that compressed CQEs refer to |
 
-mod batch;
-mod block;
-mod collapsed;
-mod consumer;
-mod cq_slots;
-mod cursor;
-mod dedicated;
-mod dynamic;
-mod enhanced;
-mod health;
-mod keep;
-mod keys;
-mod known;
-mod long;
 mod observed;
-pub(crate) mod own;
-mod peek;
-mod prepared;
-mod probe;
-mod queues;
+mod opaque;
 #[cfg(test)]
 pub(crate) mod random;
-mod ready;
-mod release;
-mod retire;
-mod scatter;
-mod send_ring;
-mod shadow;
-mod shared;
-mod slots;
+
 pub(crate) mod source;
-pub(crate) mod state;
-mod sweep;
+
+// rustdoc lists the methods of a type in the order of these modules.
+mod completion;
+pub(crate) mod receive;
+pub(crate) mod send;
+
+pub(crate) mod poll;
+mod release;
 mod tags;
 #[cfg(test)]
 mod tests;
-mod upkeep;
-mod written;
 
 pub use crate::doorbell::{BlueFlameCopy, CopyUnavailable, UarMapping};
 pub use crate::error::{DrainError, PollError, PostError, ProbeError, QueueError, TagError};
-pub use batch::Batch;
-pub use collapsed::CollapsedCqReader;
-pub use completion::CqReader;
-pub use consumer::Publish;
-pub use dedicated::{DedicatedRegister, Turn};
-pub(crate) use enhanced::Titles;
-pub use peek::Peeked;
-pub use prepared::Prepared;
-pub use probe::{CopyProbe, CopyTime};
-pub use queues::Queues;
-pub(crate) use receive::ReceiveSide;
-pub use receive::{
-    Packet, PacketEvent, PacketRq, ReceiveBatch, ReceiveConfig, ReceiveQueue, StridingRq,
+pub use completion::{CqReader, Peeked, Publish};
+pub(crate) use poll::deadline;
+pub use poll::{CollapsedCqReader, CopyProbe, CopyTime, QueueTable, Queues, SharedKey};
+pub(crate) use receive::{
+    Numbers, ReceiveSide, number as shared_receive_number, view_of as shared_receive_view,
 };
-pub(crate) use retire::SendSide;
-pub use send::{RegisterUse, SendConfig, SendQueue};
-pub use shared::{Producer, Retirer};
+pub use receive::{
+    Packet, PacketEvent, PacketRq, ReceiveBatch, ReceiveConfig, ReceiveQueue, Srq, StridingRq,
+};
+pub(crate) use send::SendSide;
+pub use send::{
+    Batch, DedicatedRegister, Prepared, Producer, RegisterUse, Retirer, SendConfig, SendQueue, Turn,
+};
+pub(crate) use source::Titles;
 pub use source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSource};
-pub(crate) use srq::Numbers;
-pub use srq::{QueueTable, SharedKey, Srq};
-pub(crate) use srq::{number as shared_receive_number, view_of as shared_receive_view};
 pub use tags::{
     IncompleteReason, TagArrival, TagCompletion, TagConfig, TagHandle, TagIncomplete, TagMatch,
     TagReceive, TmSrq,
 };
 pub(crate) use tags::{ListOwner, ListState};
-pub(crate) use upkeep::deadline;

@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 
 use mlx5_sys::verbs::{ibv_cq, ibv_qp};
 
-use super::{CqReader, ReceiveQueue, SendQueue};
 use crate::ib::Transport;
+use crate::ring::{CqReader, ReceiveQueue, SendQueue};
 
 impl<T: Transport> SendQueue<T> {
     /// Returns the send queue's QP. This queue writes nothing to it any more. Another

@@ -12,13 +12,13 @@ use crate::setup::{self, For};
 /// `ring::tests::flight` needs a feature. `text`, `explain`, `lint` and `flight::parse` have no unsafe
 /// block that their tests reach.
 const TESTS: &[&str] = &[
-    "ring::cq_slots",
-    "ring::cursor",
-    "ring::keep",
+    "ring::completion::slots",
+    "ring::send::cursor",
+    "ring::source::claims",
     "ring::receive",
-    "ring::shared",
-    "ring::srq::numbers",
-    "ring::state",
+    "ring::send::shared",
+    "ring::receive::srq::numbers",
+    "ring::send::state",
     "ring::tags",
     "ring::tests::account",
     "ring::tests::prepared",
@@ -59,7 +59,7 @@ const EXPOSED: &[&str] = &[
 /// Tests that take too long: two compare whole rings for dozens of payload lengths, the other tries
 /// all sizes of three queues.
 const LONG: &[&str] = &[
-    "ring::cq_slots::tests::the_first_queue_of_a_pair_leaves_room_for_the_second",
+    "ring::completion::slots::tests::the_first_queue_of_a_pair_leaves_room_for_the_second",
     "ring::tests::prepared::a_prepared_payload_of_any_length",
     "ring::tests::prepared::fields_of_a_prepared_payload_are_as_if_they_had_been_posted",
 ];

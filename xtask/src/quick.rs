@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_source_chooses_its_module_and_the_tests_that_hold_it_to_libmlx5() {
-        let chosen = of(&["src/ring/send.rs", "src/lib.rs"]);
+        let chosen = of(&["src/ring/send/queue.rs", "src/lib.rs"]);
         let tests = set(&["rc_traffic", "twin_post"]);
         assert_eq!(chosen["mlx5"], Chosen { modules: set(&["ring"]), tests });
         assert_eq!(chosen.len(), 1);

@@ -1,12 +1,12 @@
 //! Slots of a CQ that are reserved for queues, and the registry of the queues that complete on it.
 
-use super::CqReader;
+use super::members::{Membership, Name};
+use super::reader::CqReader;
+use super::slots::{Demand, DroppedQueue, Reservation};
 use crate::cqe::QueueKind;
 use crate::error::QueueError;
-use crate::ring::cq_slots::{Demand, DroppedQueue, Reservation};
-use crate::ring::known::{Membership, Name};
 use crate::ring::source::ReceiveIndex;
-use crate::ring::srq::UserIndex;
+use crate::ring::source::UserIndex;
 
 impl CqReader {
     /// Reserves CQ slots for a queue that is taken over and has no WQE outstanding: as many as its
@@ -28,7 +28,7 @@ impl CqReader {
             QueueKind::Receive => QueueKind::Send,
         };
         let other = Name::Queue(qpn, other);
-        let has_slots = self.known.as_ref().is_some_and(|known| known.has(other));
+        let has_slots = self.members.as_ref().is_some_and(|members| members.has(other));
         let partner = if has_slots { 0 } else { partner };
         self.slots.reserve(Demand::of(stated, size, partner))
     }
@@ -40,7 +40,7 @@ impl CqReader {
         name: Name,
         index: ReceiveIndex,
     ) -> Result<(), QueueError> {
-        match self.known.as_ref().is_some_and(|known| known.confuses(name, index)) {
+        match self.members.as_ref().is_some_and(|members| members.confuses(name, index)) {
             true => Err(QueueError::IndexTaken),
             false => Ok(()),
         }
@@ -53,7 +53,7 @@ impl CqReader {
         name: Name,
         index: Option<ReceiveIndex>,
     ) -> Option<Membership> {
-        self.known.as_mut().map(|known| known.add(name, index))
+        self.members.as_mut().map(|members| members.add(name, index))
     }
 
     /// Reserves CQ slots for a queue that is not one of a pair.

@@ -15,7 +15,7 @@ use mlx5_sys::wqe::{SEGMENT_SIZE, SrqNextSeg};
 
 use super::core::{Layout, Retired, Wqes};
 use crate::cqe::UnexpectedCqeReason;
-use crate::ring::send_ring::opaque;
+use crate::ring::opaque::opaque;
 use crate::wqe::{Linear, Segments, TERMINATOR};
 
 /// The position of a WQE that is not posted.

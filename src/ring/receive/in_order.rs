@@ -14,7 +14,7 @@ use super::core::{Layout, Retired, Wqes};
 use crate::cqe::{CqeRef, UnexpectedCqeReason};
 use crate::error::QueueError;
 use crate::ib::{Counter, Shape};
-use crate::ring::send_ring::opaque;
+use crate::ring::opaque::opaque;
 use crate::wqe::{Linear, Segments, TERMINATOR};
 
 /// The layout of a ring whose WQEs complete in order.

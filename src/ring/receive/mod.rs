@@ -6,8 +6,23 @@
 //! may complete. [`InOrder`] is that of rings that complete in the order of posting, [`AnyOrder`]
 //! that of shared receive queues.
 //!
-//! [`ReceiveQueue`] is a queue pair's own. [`PacketRq`] and [`StridingRq`] have a CQ of their own,
-//! and report Ethernet packets. [`Srq`](super::Srq) is shared by queue pairs.
+//! Which path a post takes:
+//!
+//! | receive | state | path |
+//! |---|---|---|
+//! | usual: of one entry that is not empty | the next WQE is known to be free | `put_usual`, `commit_one` |
+//! | any other | any | `put_list`, `commit` |
+//!
+//! In a [`ReceiveBatch`], each receive is put in one of the two ways, and `commit` stores the
+//! doorbell record once for all.
+//!
+//! Which receive a CQE completes:
+//!
+//! | queue | layout | completes |
+//! |---|---|---|
+//! | [`ReceiveQueue`] of a queue pair, [`PacketRq`] | [`InOrder`] | the oldest, which the CQE has to name |
+//! | [`StridingRq`] | [`InOrder`] | the oldest, when the last of its strides is taken |
+//! | [`Srq`](srq::Srq), also below [`TmSrq`](super::TmSrq) | [`AnyOrder`] | any that is outstanding |
 
 mod any_order;
 mod batch;
@@ -16,6 +31,7 @@ mod in_order;
 mod packet;
 mod queue;
 mod side;
+pub(super) mod srq;
 pub(crate) mod striding;
 
 pub(super) use any_order::{AnyOrder, Taking};
@@ -25,4 +41,6 @@ pub use packet::{Packet, PacketEvent, PacketRq};
 pub use queue::{ReceiveConfig, ReceiveQueue};
 pub(super) use side::Member;
 pub use side::ReceiveSide;
+pub use srq::Srq;
+pub(crate) use srq::{Numbers, number, view_of};
 pub use striding::StridingRq;

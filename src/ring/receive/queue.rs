@@ -15,11 +15,11 @@ use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ib::INTERNAL;
 use crate::ring::PostError;
-use crate::ring::completion::CqReader;
-use crate::ring::cq_slots::Reservation;
-use crate::ring::keep::QueueKeep;
-use crate::ring::known::{Membership, Name};
+use crate::ring::completion::members::{Membership, Name};
+use crate::ring::completion::reader::CqReader;
+use crate::ring::completion::slots::Reservation;
 use crate::ring::observed::observed;
+use crate::ring::source::claims::QueueKeep;
 use crate::ring::source::{
     CqId, Foreign, ObjectId, POSTABLE, QpView, QueueOwner, ReceiveSource, ReceiveView, require,
     require_named,

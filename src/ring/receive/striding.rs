@@ -16,7 +16,7 @@ use super::{InOrder, Packet, PacketEvent};
 use crate::cqe::{PacketInfo, UnexpectedCqeReason};
 use crate::doorbell::Record;
 use crate::error::QueueError;
-use crate::ring::cq_slots::{Demand, Reservation};
+use crate::ring::completion::slots::{Demand, Reservation};
 use crate::ring::{CqReader, PollError, PostError};
 use crate::watch::flight;
 use crate::wqe::{Linear, Segments, Sge, data_segment};

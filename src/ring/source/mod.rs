@@ -6,20 +6,32 @@
 //! ring, record and register, its number, its limits, and its CQ. After that, posts and polls do
 //! not depend on the kind of object. Rare later requests, for its state and for claims, go through
 //! its [`QueueOwner`], [`CqOwner`] or [`SrqOwner`].
+//!
+//! What a queue is made of, and who may make it:
+//!
+//! | object | trait | hands over | owner | claimed |
+//! |---|---|---|---|---|
+//! | queue pair in RTS, or a send queue by command | [`SendSource`] | `SendView` | [`QueueOwner`] | its send queue, once; its register, if WQEs are copied there |
+//! | queue pair in INIT or later, or a receive queue by command | [`ReceiveSource`] | `ReceiveView` | [`QueueOwner`] | its receive queue, once |
+//! | shared receive queue | [`SharedReceiveSource`] | `SharedView` | [`SrqOwner`] | once |
+//! | completion queue | [`CompletionSource`] | `CompletionView` | [`CqOwner`] | once |
+//! | any of libibverbs, by its address (`from_raw`) | – | the same, read by `mlx5dv` | `Foreign` | nothing: the caller promises it |
 
+pub(super) mod claims;
 mod owner;
 mod raw;
 mod retained;
+mod titles;
 mod view;
 
-pub(crate) use super::srq::UserIndex;
 pub(crate) use owner::{CqCheck, CqOwner, QueueOwner, SrqOwner, WorkQueue};
 pub(super) use raw::Foreign;
 pub(crate) use raw::{QpView, check_cq, device_is_gone, member, query, resume, view_cq};
 pub(crate) use retained::Retained;
+pub(crate) use titles::Titles;
 pub(crate) use view::{
     CompletionOrder, CompletionView, CqId, CqObject, DomainId, LEAST_INDEX, Member, ObjectId,
-    POSTABLE, ReceiveIndex, ReceiveView, SENDABLE, SendView, SharedView, require,
+    POSTABLE, ReceiveIndex, ReceiveView, SENDABLE, SendView, SharedView, UserIndex, require,
 };
 
 use crate::error::QueueError;
@@ -81,7 +93,7 @@ pub trait ReceiveSource: handover::Receives {
 #[diagnostic::on_unimplemented(message = "no reader of completions can be made of `{Self}`")]
 pub trait CompletionSource: handover::Completes {}
 
-/// A source of [`Srq`](super::Srq): a shared receive queue.
+/// A source of [`Srq`](crate::ring::Srq): a shared receive queue.
 ///
 /// ```
 /// # use mlx5::ring::*;

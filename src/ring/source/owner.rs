@@ -9,8 +9,8 @@ use mlx5_sys::ifc::cqc;
 use mlx5_sys::verbs::ibv_qp;
 
 use super::ObjectId;
+use super::Titles;
 use crate::error::{Errno, QueueError};
-use crate::ring::enhanced::Titles;
 
 /// One of the two queues of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,6 @@ use mlx5_sys::verbs::{ibv_cq, ibv_qp_state};
 use crate::error::{QueueError, state_name};
 use crate::ib::CqeCompression;
 use crate::ring::UarMapping;
-use crate::ring::srq::UserIndex;
 use crate::wqe::Limits;
 
 /// The states in which receives may be posted: all but RESET.
@@ -233,4 +232,16 @@ pub(crate) fn require(state: u32, states: &[u32], needed: &'static str) -> Resul
         return Ok(());
     }
     Err(QueueError::WrongState { found: state, name: state_name(state), needed })
+}
+
+/// How CQEs name a shared receive queue of an XRC domain, or one that matches tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserIndex {
+    /// By this user index.
+    Known(u32),
+    /// The index is not known. No other queue of an XRC domain completes on its CQ.
+    Alone,
+    /// The index is not known. The queue matches tags by the list with this id. No other such list
+    /// is on its CQ.
+    Tagged(u64),
 }

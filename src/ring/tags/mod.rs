@@ -1,6 +1,6 @@
 //! Tag-matching shared receive queues, on the direct path.
 //!
-//! [`TmSrq`] is a [shared receive queue](super::Srq) with a tag list. The HCA
+//! [`TmSrq`] is a [shared receive queue](crate::ring::Srq) with a tag list. The HCA
 //! compares the list with the header at the start of each message. Requests on a send queue change
 //! the list (`queue`). The HCA's reports come as CQEs of the shared receive queue's CQ, which
 //! `poll` converts to [`TagCompletion`]s. Private memory holds the entries and the changes under

@@ -10,8 +10,9 @@ use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, ReceiveKind, UnexpectedCqe, UnexpectedCqeReason,
 };
 use crate::ib::Rc;
-use crate::ring::completion::CqReader;
-use crate::ring::{PollError, Queues, ReceiveSide, SendQueue, SendSide, Srq, scatter};
+use crate::ring::completion::reader::CqReader;
+use crate::ring::completion::scatter;
+use crate::ring::{PollError, Queues, ReceiveSide, SendQueue, SendSide, Srq};
 
 /// The queues of a tag-matching queue, for CQEs that are not about tags: failures.
 struct Own<'a> {

@@ -8,11 +8,11 @@ use super::changes::{Change, Changes, Report, What};
 use super::list::{List, TagHandle};
 use crate::error::QueueError;
 use crate::ib::Rc;
-use crate::ring::completion::CqReader;
-use crate::ring::cq_slots::{Demand, Reservation};
-use crate::ring::known::{Membership, Name};
+use crate::ring::completion::members::{Membership, Name};
+use crate::ring::completion::reader::CqReader;
+use crate::ring::completion::slots::{Demand, Reservation};
+use crate::ring::source::UserIndex;
 use crate::ring::source::{CqId, SendSource, SharedReceiveSource};
-use crate::ring::srq::UserIndex;
 use crate::ring::{
     PostError, ReceiveBatch, ReceiveConfig, ReceiveSource, SendConfig, SendQueue, Srq, TagError,
 };

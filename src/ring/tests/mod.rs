@@ -27,16 +27,18 @@ use mlx5_sys::cqe::Cqe64;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 use zerocopy::IntoBytes;
 
-use super::completion::{CqParts, CqReader};
-use super::receive::ReceiveQueue;
-use super::send::{SendParts, SendQueue};
-use super::source::{CompletionOrder, CqObject, ObjectId, QueueOwner, ReceiveIndex, ReceiveView};
 use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
 use crate::error::QueueError;
 use crate::ib::{Counter, Rc, Transport};
 use crate::ring::PostError;
+use crate::ring::completion::reader::{CqParts, CqReader};
+use crate::ring::receive::ReceiveQueue;
+use crate::ring::send::{SendParts, SendQueue};
 use crate::ring::source::WorkQueue;
+use crate::ring::source::{
+    CompletionOrder, CqObject, ObjectId, QueueOwner, ReceiveIndex, ReceiveView,
+};
 use crate::wqe::Limits;
 
 const QPN: u32 = 0xab_cdef;

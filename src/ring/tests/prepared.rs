@@ -10,7 +10,7 @@ use super::*;
 use crate::cqe::{Completion, Status};
 use crate::ib::{Dci, RawPacket, Uc, Ud, XrcSend};
 use crate::ring::random::{Random, rounds};
-use crate::ring::state::SendState;
+use crate::ring::send::state::SendState;
 use crate::ring::{PostError, Prepared};
 use crate::wqe::{
     DcAddress, EncodeError, EthSend, Field, Fill, InlineBytes, Nop, Patch, PostOn, RdmaWrite,

@@ -9,11 +9,11 @@ use super::{Cq, Memory, QPN, Sq, cqe};
 use crate::cqe::{Completion, QueueKind};
 use crate::error::QueueError;
 use crate::ib::Rc;
-use crate::ring::cq_slots::Demand;
-use crate::ring::known::Name;
+use crate::ring::completion::members::Name;
+use crate::ring::completion::slots::Demand;
 use crate::ring::random::{Random, rounds};
+use crate::ring::source::UserIndex;
 use crate::ring::source::{CqObject, LEAST_INDEX, Member, ObjectId, ReceiveIndex, SharedView};
-use crate::ring::srq::UserIndex;
 use crate::ring::{CqReader, PostError, QueueTable, Queues, Srq};
 use crate::wqe::{Nop, Sge};
 

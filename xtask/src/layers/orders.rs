@@ -34,6 +34,22 @@ pub(super) const ORDERS: &[Order] = &[
         ],
     },
     Order {
+        package: "mlx5",
+        folder: "src",
+        inside: &["ring"],
+        modules: &[
+            ("observed", "methods that all queues and readers have; knows none"),
+            ("opaque", "hides a number from the compiler; knows no ring"),
+            ("source", "what objects hand over, as plain values, and claims on them"),
+            ("completion", "reads CQEs of a CQ that a source handed over; knows no queue"),
+            ("send", "send queues; reserve slots of a completion reader"),
+            ("receive", "receive queues; reserve slots of a completion reader"),
+            ("release", "hands readers and queues back"),
+            ("poll", "gives CQEs to the queues that they complete"),
+            ("tags", "a shared receive queue with a send queue, and polls of its own"),
+        ],
+    },
+    Order {
         package: "mlx5-diag",
         folder: "diag/src",
         inside: &[],

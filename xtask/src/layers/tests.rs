@@ -224,13 +224,14 @@ fn the_pages_have_the_modules_in_their_order() {
         let modules: Vec<&str> = order.modules.iter().map(|(name, _)| *name).collect();
         assert_eq!(listed, modules, "docs/architecture.md, the row of {}", order.package);
     }
-    let model = page("docs/model.md");
-    for (folder, heading) in [
-        ("model/src", "\n## Modules, lowest first\n"),
-        ("model/src/frontend/uverbs", "\n### The kernel's verbs interface\n"),
+    for (path, folder, heading) in [
+        ("docs/architecture.md", "src/ring", "\n### The modules of the rings\n"),
+        ("docs/model.md", "model/src", "\n## Modules, lowest first\n"),
+        ("docs/model.md", "model/src/frontend/uverbs", "\n### The kernel's verbs interface\n"),
     ] {
         let order = ORDERS.iter().find(|order| folder_of(order) == folder).unwrap();
-        let rows = model.split(heading).nth(1).unwrap().lines();
+        let page = page(path);
+        let rows = page.split(heading).nth(1).unwrap().lines();
         let rows = rows.skip_while(|line| !line.starts_with("|---")).skip(1);
         let mut listed: Vec<String> = rows
             .take_while(|line| line.starts_with('|'))
@@ -239,7 +240,7 @@ fn the_pages_have_the_modules_in_their_order() {
             .collect();
         listed.dedup();
         let modules: Vec<&str> = order.modules.iter().map(|(name, _)| *name).collect();
-        assert_eq!(listed, modules, "docs/model.md, behind {heading}");
+        assert_eq!(listed, modules, "{path}, behind {heading}");
     }
 }
 
