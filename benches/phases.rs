@@ -13,8 +13,6 @@
 #[allow(dead_code, reason = "valgrind has no part in it")]
 #[path = "report/context.rs"]
 mod context;
-#[path = "../tests/rig/mod.rs"]
-mod rig;
 
 use std::hint::black_box;
 

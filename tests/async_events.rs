@@ -1,8 +1,6 @@
 //! Asynchronous device events, as one stream with a descriptor. In a program of its own, since it
 //! takes the port down, which every other test would notice.
 
-mod rig;
-
 use std::os::fd::AsRawFd;
 
 use mlx5::ib::PortState;

@@ -1,8 +1,6 @@
 //! Every way of storing to a doorbell register, on the model, which executes each store when it is
 //! made. Checks number, width and order of the stores, and that the HCA executes the posted
-//! requests.
-
-mod rig;
+//! requests. In a program of its own, which the gate runs alone: some tests compare times.
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;

@@ -1,5 +1,6 @@
 //! The control path over RoCE, where peers are addressed by GID. Runs on the model, which is set to
-//! an Ethernet link before libibverbs first looks for devices.
+//! an Ethernet link before libibverbs first looks for devices. In a program of its own, since the
+//! environment sets it.
 
 use std::sync::LazyLock;
 

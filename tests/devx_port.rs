@@ -1,5 +1,5 @@
-//! Event channels, and events of the port. The port belongs to the whole process: pulling its cable
-//! would disturb concurrent traffic.
+//! Event channels, and events of the port. In a program of its own: the port belongs to the whole
+//! process, and pulling its cable would disturb concurrent traffic.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,7 +1,5 @@
 //! Runs the examples as a reader would.
 
-mod rig;
-
 use std::io::Read;
 use std::process::{Command, Stdio};
 

@@ -3,8 +3,6 @@
 
 #![cfg(feature = "flight-recorder")]
 
-mod rig;
-
 use mlx5::cqe::{Completion, Status};
 use mlx5::diag::flight::{DoorbellKind, Dump, Queue, Reason, Record, What, Wqe};
 use mlx5::endpoint::{Endpoint, MrSlice, Receiver};

@@ -1,5 +1,6 @@
 //! Processes that fork. The parent continues, whatever it writes first. A child that uses the
-//! parent's queues ends at once, without disturbing other processes.
+//! parent's queues ends at once, without disturbing other processes. In a program of its own, since
+//! preparing for forks holds for the process.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -16,10 +17,7 @@ use mlx5::verbs::{
 use mlx5::wqe::{RdmaRead, RdmaWrite, SendMessage};
 use mlx5_model as _;
 use mlx5_sys::dv;
-
-#[path = "rig/process.rs"]
-#[allow(dead_code, reason = "no test here runs examples")]
-mod process;
+use rig::process;
 
 /// How long anything may take.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);

@@ -3,8 +3,6 @@
 
 #![cfg(feature = "lint")]
 
-mod rig;
-
 use mlx5::cqe::Completion;
 use mlx5::diag::lint::{Finding, Segment};
 use mlx5::endpoint::{Endpoint, MrSlice, Receiver};

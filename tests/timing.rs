@@ -3,8 +3,6 @@
 
 #![cfg(feature = "timing")]
 
-mod rig;
-
 use std::time::{Duration, Instant};
 
 use mlx5::cqe::Completion;

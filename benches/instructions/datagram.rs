@@ -15,9 +15,9 @@ use mlx5_sys::verbs::*;
 use super::inline::message;
 use super::prepared::{INLINE, MOST, POINTER, Sends};
 use crate::MODE;
-use crate::rig::Rig;
-use crate::rig::extended::{ExtendedQp, Shape};
 use crate::side::{LENGTH, LIST, Row, Side, forget, watch};
+use rig::Rig;
+use rig::extended::{ExtendedQp, Shape};
 
 pub(super) const QKEY: u32 = 0x1111_1111;
 
@@ -68,9 +68,7 @@ impl Line<Uc> {
     fn connection() -> Self {
         Self::new(|rig, cq| {
             let qp = rig.init(shape::<Uc>(rig, cq));
-            let end = rig.local.connection_data(&qp);
-            let qp = qp.rtr(&rig.local.rtr(&end, &end).into()).expect("RTR");
-            qp.rts(&rig.local.rts(&end, &end).into()).expect("RTS")
+            rig.looped(qp)
         })
     }
 }

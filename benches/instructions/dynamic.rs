@@ -14,9 +14,9 @@ use mlx5_sys::dv;
 use mlx5_sys::verbs::*;
 
 use crate::MODE;
-use crate::rig::Rig;
-use crate::rig::extended::{ExtendedQp, Shape};
 use crate::side::{LENGTH, Row, Side, forget, watch};
+use rig::Rig;
+use rig::extended::{ExtendedQp, Shape};
 
 const KEY: u64 = 0x1122_3344_5566_7788;
 /// SENDs that a target takes before it is looked after.

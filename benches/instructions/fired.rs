@@ -8,8 +8,8 @@ use mlx5::wqe::{Field, InlineBytes, Operation, RdmaWrite, Remote, SendMessage, T
 
 use super::datagram::{Line as Datagrams, QKEY};
 use crate::MODE;
-use crate::rig::Rig;
 use crate::side::{Row, Side, forget, shape, watch};
+use rig::Rig;
 
 /// Bytes of the longest payload.
 pub const LONG: usize = 200;

@@ -8,8 +8,8 @@ use mlx5_sys::wqe::{CE_ALWAYS, INLINE_SEG, opcode};
 
 use super::inline::{Known, known};
 use super::prepared::MOST;
-use crate::rig::verbs::{CqMemory, QpMemory};
 use crate::side::{LENGTH, LIST, Line, Row, Side, forget};
+use rig::verbs::{CqMemory, QpMemory};
 
 pub struct Floor {
     send: QpMemory,

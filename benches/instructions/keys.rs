@@ -10,8 +10,8 @@ use mlx5::wqe::{BindWindow, Sge};
 use mlx5_sys::dv;
 use mlx5_sys::verbs::*;
 
-use crate::rig::extended::{ExtendedQp, Shape};
 use crate::side::{Line, Row, Side, forget, watch};
+use rig::extended::{ExtendedQp, Shape};
 
 /// Pieces of memory behind the key.
 const PIECES: u32 = 4;

@@ -8,8 +8,8 @@ use mlx5_sys::verbs::*;
 
 use super::inline::Lengths;
 use super::prepared::{INLINE, MOST, POINTER, Receives, Sends};
-use crate::rig::extended::{ExtendedQp, Shape};
 use crate::side::{LENGTH, LIST, Line, Row, Side, forget, watch};
+use rig::extended::{ExtendedQp, Shape};
 
 /// `ibv_post_send`, `ibv_poll_cq`, `ibv_post_recv`.
 pub struct Classic {

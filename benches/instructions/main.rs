@@ -28,8 +28,6 @@ mod limits;
 mod recorder;
 #[path = "../report/mod.rs"]
 mod report;
-#[path = "../../tests/rig/mod.rs"]
-mod rig;
 mod rows;
 mod side;
 mod timed;

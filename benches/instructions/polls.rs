@@ -12,10 +12,10 @@ use mlx5::wqe::{RdmaWrite, Remote, Sge};
 use mlx5_sys::verbs::*;
 
 use crate::MODE;
-use crate::rig::Rig;
-use crate::rig::verbs::{CqMemory, Request, poll, post_receive, post_send};
 use crate::rows::UNSIGNALED;
 use crate::side::{LENGTH, LIST, Row, Side, forget, shape};
+use rig::Rig;
+use rig::verbs::{CqMemory, Request, poll, post_receive, post_send};
 
 /// How many CQEs a reader takes before it says so, in the row of the quiet record.
 const EVERY: u32 = 16;

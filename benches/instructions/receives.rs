@@ -9,8 +9,8 @@ use mlx5_sys::wqe::INVALID_LKEY;
 
 use super::floor::put;
 use super::prepared::Receives;
-use crate::rig::verbs::QpMemory;
 use crate::side::{LENGTH, LIST, Line, Row, Side, forget};
+use rig::verbs::QpMemory;
 
 /// Entries that a receive may have, in the row of the queue that takes several.
 pub const WIDE: u32 = 4;

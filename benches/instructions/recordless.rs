@@ -8,8 +8,8 @@ use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{RdmaWrite, Remote, Sge};
 
 use crate::MODE;
-use crate::rig::Rig;
 use crate::side::{LENGTH, Row, Side, forget};
+use rig::Rig;
 
 pub struct Raw {
     send: SendQueue<Rc>,

@@ -7,8 +7,8 @@ use mlx5::verbs::{MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
 
 use crate::MODE;
-use crate::rig::Rig;
 use crate::side::{LENGTH, LIST, Row, Side, forget, put_back, shape, watch};
+use rig::Rig;
 
 /// Slices at hand: as many as are in flight at once, for sends and for receives.
 pub const SLICES: usize = 128;

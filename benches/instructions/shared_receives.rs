@@ -15,9 +15,9 @@ use mlx5_sys::verbs::*;
 
 use super::prepared::Receives;
 use crate::MODE;
-use crate::rig::Rig;
-use crate::rig::verbs::{Request, poll, post_send, post_shared};
 use crate::side::{LENGTH, LIST, Row, Side, forget};
+use rig::Rig;
+use rig::verbs::{Request, poll, post_send, post_shared};
 
 /// Queue pairs that take from the queue, in the row of the many.
 pub const MANY: usize = 300;

@@ -12,8 +12,8 @@ use mlx5::wqe::{Remote, Sge};
 use mlx5_sys::verbs::{ibv_cq, ibv_qp};
 
 use crate::MODE;
-use crate::rig::Rig;
 pub use crate::rows::{How, LIST, Row, column};
+use rig::Rig;
 
 #[path = "atomics.rs"]
 mod atomics;

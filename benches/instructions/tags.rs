@@ -12,10 +12,10 @@ use mlx5::wqe::{Sge, Tag, TagHeader};
 use mlx5_sys::verbs::*;
 
 use crate::MODE;
-use crate::rig::Rig;
-use crate::rig::tags::Change;
-use crate::rig::verbs::{Request, poll, post_send};
 use crate::side::{LENGTH, Row, Side, forget};
+use rig::Rig;
+use rig::tags::Change;
+use rig::verbs::{Request, poll, post_send};
 
 const CAPACITY: TagCapacity = TagCapacity { tags: 127, operations: 128 };
 

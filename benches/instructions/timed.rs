@@ -7,9 +7,9 @@
 
 use std::ffi::c_void;
 
-use crate::rig::verbs::QpMemory;
 use crate::rows::{How, Row};
 use crate::side::{LIST, MAKERS, Maker, Side, measured, watched};
+use rig::verbs::QpMemory;
 
 /// Calls before the clock starts, so that it finds caches and predictors warm, and while it runs.
 const WARM: usize = 32;

@@ -7,10 +7,10 @@ use std::ptr::null_mut;
 use mlx5::verbs::CompletionQueue;
 use mlx5_sys::verbs::*;
 
-use crate::rig::Rig;
-use crate::rig::extended::{ExtendedQp, Shape};
 use crate::sides::{Line, REQUESTS};
 use crate::{Kind, Side, now};
+use rig::Rig;
+use rig::extended::{ExtendedQp, Shape};
 
 fn take(cq: &CompletionQueue, ids: &mut Vec<u64>) {
     let mut wc = MaybeUninit::<ibv_wc>::uninit();

@@ -19,9 +19,6 @@
 //! The exclusive queue is measured for comparison: in a `std::sync::Mutex` for two threads, and
 //! without one for a single thread.
 
-#[path = "../../tests/rig/mod.rs"]
-mod rig;
-
 mod libmlx5;
 mod sides;
 

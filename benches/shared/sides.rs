@@ -10,8 +10,8 @@ use mlx5::ring::{CqReader, Producer, Queues, Retirer, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote, Sge};
 
-use crate::rig::Rig;
 use crate::{Kind, Side, now};
+use rig::Rig;
 
 /// Room for every burst.
 pub const REQUESTS: u32 = 512;

@@ -16,8 +16,6 @@
 #[allow(dead_code, reason = "nothing is compared with earlier results")]
 #[path = "../report/mod.rs"]
 mod report;
-#[path = "../../tests/rig/mod.rs"]
-mod rig;
 #[allow(dead_code, reason = "limits are about instructions")]
 #[path = "../instructions/rows.rs"]
 mod rows;

@@ -4,9 +4,6 @@
 
 #[path = "../../examples/cost_model/ends.rs"]
 mod ends;
-#[path = "../../tests/rig/process.rs"]
-#[allow(dead_code, reason = "these tests start no examples")]
-mod process;
 #[path = "../../examples/cost_model/rows.rs"]
 mod rows;
 
@@ -14,7 +11,7 @@ use ends::{Device, Operation, Payload, Setup, latency};
 use mlx5::ring::RegisterUse;
 use mlx5_evidence::{Comparison, Row, Table};
 use mlx5_model as _;
-use process::{Peer, child, role};
+use rig::process::{Peer, child, role};
 use rows::{MACHINES, Machine, NEAR, number};
 
 /// Runs `work` on the device of each machine with this profile, in processes of their own. `test` is

@@ -1,9 +1,6 @@
 //! Error CQEs on the model: the codes of each cause, their order, and the bytes that other people's
 //! devices have written.
 
-#[path = "../../tests/rig/mod.rs"]
-mod rig;
-
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

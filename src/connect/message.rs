@@ -40,7 +40,6 @@ pub(super) const LIMIT: usize = 1024;
 /// The connection data of one side.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { qp, local, memory, .. } = rig::link()?;
 /// // This side's data, with memory that the peer may use. The peer reads `theirs.region`.
 /// let mut mine = local.connection_data(&qp);
@@ -72,7 +71,6 @@ pub struct ConnectionData {
 /// Memory at the peer.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { memory, .. } = rig::link()?;
 /// use mlx5::connect::RemoteRegion;
 /// use mlx5::wqe::Remote;

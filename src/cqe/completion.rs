@@ -11,7 +11,6 @@ use crate::ib::debug_as_display;
 /// The result of one CQE.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { memory: _m, mut reader, mut sends, mut receives, sge, .. } = rig::link()?;
 /// use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
 /// use mlx5::wqe::{Inline, SendImm};
@@ -270,7 +269,6 @@ impl ReceiveKind {
 /// A request failed.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, remote, .. } = rig::link()?;
 /// use mlx5::cqe::{Completion, Status};
 /// use mlx5::wqe::{RdmaWrite, Sge};

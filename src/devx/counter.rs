@@ -27,7 +27,6 @@ use mlx5_sys::ifc::{
 /// made by command that names it, are dropped.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { qp, .. } = rig::link()?;
 /// use mlx5::Error;
 /// use mlx5::devx::QueueCounters;

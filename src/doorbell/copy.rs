@@ -31,7 +31,6 @@ pub(super) const WORDS: usize = WQEBB_SIZE / 8;
 /// A way of copying that this processor cannot execute.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut sends, .. } = rig::link()?;
 /// use mlx5::ring::{BlueFlameCopy, QueueError};
 ///

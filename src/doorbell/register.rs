@@ -18,7 +18,6 @@ use crate::watch::timing::{Phase, Recorder};
 /// and promises it by the unsafe [`uncached`](Self::uncached).
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { qp, mut reader, sends, .. } = rig::link()?;
 /// # drop(sends);
 /// use mlx5::ring::{SendConfig, SendQueue, UarMapping};

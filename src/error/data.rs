@@ -10,7 +10,6 @@ use crate::wqe::EncodeError;
 /// The numbers are those at the moment of the call.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut sends, .. } = rig::link()?;
 /// use mlx5::ring::PostError;
 /// use mlx5::wqe::Nop;
@@ -122,7 +121,6 @@ impl From<Refusal> for PostError {
 /// Why a CQ cannot be polled further. Nothing is taken from the CQ.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
 /// use mlx5::ring::PollError;
 /// use mlx5::wqe::Nop;
@@ -183,7 +181,6 @@ pub enum PollError {
 /// Why a queue was not drained.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { memory: _m, mut reader, mut sends, mut receives, sge, .. } = rig::link()?;
 /// use std::time::Duration;
 /// use mlx5::ring::DrainError;
@@ -249,7 +246,6 @@ pub enum TagError {
 /// Why the ways of copying to a BlueFlame register were not timed.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
 /// use mlx5::ring::ProbeError;
 /// use mlx5::wqe::Nop;

@@ -8,7 +8,6 @@ use crate::ib::debug_as_display;
 /// Why a queue could not be taken over.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { pd, qp, sends, .. } = rig::link()?;
 /// # drop(sends);
 /// use mlx5::Error;

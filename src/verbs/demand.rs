@@ -221,7 +221,6 @@ pub struct ImplicitOdpRegion {
 /// copy nothing from CQEs that hold payload ([`ScatterToCqe`](super::ScatterToCqe)).
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { pd, mut reader, mut sends, memory, remote, .. } = rig::link()?;
 /// use mlx5::wqe::RdmaRead;
 ///

@@ -266,7 +266,6 @@ impl fmt::Debug for DeviceMemory {
 /// [`ScatterToCqe::Never`](super::ScatterToCqe), the default.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { pd, mut reader, mut sends, memory: host, .. } = rig::link()?;
 /// use mlx5::ib::Access;
 /// use mlx5::verbs::DeviceMemory;

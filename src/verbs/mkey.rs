@@ -22,7 +22,6 @@ use crate::wqe::{ConfigureKey, LocalInvalidate};
 /// Dropping it frees it. Requests that use it fail from then on.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { pd, mut reader, mut sends, memory, sge, .. } = rig::link()?;
 /// use mlx5::ib::Access;
 /// use mlx5::verbs::Mkey;

@@ -28,7 +28,6 @@ pub trait WindowType: Sealed {}
 /// Windows that any queue pair of the domain may use, and that can be rebound while bound.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { pd, mut reader, mut sends, memory, .. } = rig::link()?;
 /// use mlx5::ib::Access;
 /// use mlx5::verbs::{MemoryWindow, Type1};
@@ -72,7 +71,6 @@ impl WindowType for Type2 {}
 /// do if the region that it is bound to is dropped before it.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { pd, qp, mut reader, mut sends, memory, .. } = rig::link()?;
 /// use mlx5::ib::Access;
 /// use mlx5::verbs::{MemoryWindow, Type2};

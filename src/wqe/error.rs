@@ -5,7 +5,6 @@ use crate::ib::debug_as_display;
 /// Why an operation is not, or does not fit, a WQE of the queue. Nothing was written.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut sends, sge, memory: _m, .. } = rig::link()?;
 /// use mlx5::ring::PostError;
 /// use mlx5::wqe::{EncodeError, SendMessage};

@@ -180,7 +180,6 @@ impl<N: Number> Bits<N> {
 /// Masked atomic compare and swap on a [`Number`] in the peer's memory.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, mut memory, remote, .. } = rig::link()?;
 /// use mlx5::wqe::{Bits, MaskedCompareSwap};
 ///
@@ -237,7 +236,6 @@ impl<N: Number, W: OldValue> MaskedCompareSwap<N, W> {
 /// Atomic addition to the fields of a [`Number`] in the peer's memory.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, mut memory, remote, .. } = rig::link()?;
 /// use mlx5::wqe::MaskedFetchAdd;
 ///

@@ -159,7 +159,6 @@ pub struct Strided {
 /// A periodic layout: each cycle takes the bytes of each piece, further on by the piece's stride.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { pd, mut reader, mut sends, memory, .. } = rig::link()?;
 /// use mlx5::ib::Access;
 /// use mlx5::verbs::Mkey;

@@ -62,7 +62,6 @@ pub(crate) use writer::{Block, Kept, Linear, Segment, Segments, Units, Wrapping}
 /// WQE.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { memory, .. } = rig::link()?;
 /// use mlx5::wqe::Sge;
 ///
@@ -92,7 +91,6 @@ impl Sge {
 /// Memory of the peer: its address there, and the key that the peer gave.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { memory, .. } = rig::link()?;
 /// use mlx5::wqe::Remote;
 ///
@@ -146,7 +144,6 @@ impl Word {
 /// The limits of a queue's requests, fixed when it was created.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { sends, .. } = rig::link()?;
 /// // A queue pair with `max_send_sge(2)` and `max_inline_data(64)`: what the device made of it.
 /// let limits = sends.limits();

@@ -12,7 +12,6 @@ use crate::wqe::EncodeError;
 /// Does nothing but take its place in the queue, and complete.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
 /// use mlx5::cqe::{Completion, SendOperation};
 /// use mlx5::wqe::Nop;
@@ -46,7 +45,6 @@ encode!([] Nop, NOP);
 /// SEND: the peer's oldest receive takes the payload.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, mut receives, mut memory, sge, .. } = rig::link()?;
 /// use mlx5::wqe::SendMessage;
 ///
@@ -97,7 +95,6 @@ encode!([P: Payload] SendMessage<P>, SEND, payload payload);
 /// SEND with immediate: the peer's completion also carries 32 bits.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { memory: _m, mut reader, mut sends, mut receives, sge, .. } = rig::link()?;
 /// use mlx5::cqe::{Completion, ReceiveKind};
 /// use mlx5::wqe::{Inline, SendImm};
@@ -150,7 +147,6 @@ encode!([P: Payload] SendImm<P>, SEND_IMM, payload payload, imm imm);
 /// immediate or an atomic behind it shows the peer that they are there.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, memory, remote, .. } = rig::link()?;
 /// use mlx5::wqe::{Inline, RdmaWrite};
 ///
@@ -198,7 +194,6 @@ encode!([P: Payload] RdmaWrite<P>, RDMA_WRITE, remote remote, payload payload);
 /// bits and the length.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { memory, mut reader, mut sends, mut receives, sge, remote, .. } = rig::link()?;
 /// use mlx5::cqe::{Completion, ReceiveKind};
 /// use mlx5::wqe::{Inline, RdmaWriteImm};
@@ -249,7 +244,6 @@ encode!([P: Payload] RdmaWriteImm<P>, RDMA_WRITE_IMM, remote remote, payload pay
 /// RDMA READ: fetches the peer's memory, as many bytes as the entries hold.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, mut memory, sge, remote, .. } = rig::link()?;
 /// use mlx5::wqe::RdmaRead;
 ///
@@ -297,7 +291,6 @@ encode!([P: SgeList] RdmaRead<P>, RDMA_READ, remote remote, payload payload);
 /// Atomic compare and swap on 8 bytes of the peer's memory.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, memory, remote, .. } = rig::link()?;
 /// use mlx5::wqe::CompareSwap;
 ///
@@ -351,7 +344,6 @@ impl<W: OldValue> CompareSwap<W> {
 /// Atomic addition to 8 bytes of the peer's memory.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, mut memory, remote, .. } = rig::link()?;
 /// use mlx5::wqe::FetchAdd;
 ///

@@ -92,7 +92,6 @@ impl<B, F: FillUnits<B>> Fill<B> for F {}
 /// The place of a field in a payload: `LENGTH` bytes from byte `AT` on.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, sends, memory, remote, .. } = rig::link()?;
 /// use mlx5::ring::Prepared;
 /// use mlx5::wqe::{Field, InlineBytes, RdmaWrite};

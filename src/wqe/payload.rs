@@ -131,7 +131,6 @@ impl EncodeWord for Word {
 /// right after. An empty slice adds nothing to the WQE.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut sends, remote, memory: _m, .. } = rig::link()?;
 /// use mlx5::ring::PostError;
 /// use mlx5::wqe::{EncodeError, Inline, RdmaWrite};

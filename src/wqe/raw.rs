@@ -11,7 +11,6 @@ use crate::wqe::EncodeError;
 /// A WQE as bytes, for operations that this crate has no type for.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
 /// use mlx5::wqe::RawWqe;
 ///

@@ -19,7 +19,6 @@ const LIST_DS: u32 = 4;
 /// invalidated. The peer's completion carries the key.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { pd, qp, mut reader, mut sends, mut receives, memory, sge, .. } = rig::link()?;
 /// # use mlx5::{cqe::Completion, ib::Access, verbs::{MemoryWindow, Type2}};
 /// # let mut window = MemoryWindow::<Type2>::new(&pd)?;
@@ -226,7 +225,6 @@ impl Encode for BindWindow {
 /// ([`ConfigureKey`](super::ConfigureKey)) be given another. The key's low byte is 0 afterwards.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { pd, mut reader, mut sends, memory, sge, .. } = rig::link()?;
 /// use mlx5::verbs::Mkey;
 ///

@@ -24,7 +24,7 @@ fn descriptors_are_readable_exactly_while_an_event_waits() {
     let client = End::new(&pd, &id.init().unwrap());
     let asked = id.connect(&client.qp, &ConnectionParameters::default()).unwrap();
     assert!(readable(listener.as_raw_fd(), PATIENCE));
-    waited::is_for_waiting_alone(&listener);
+    rig::waited::is_for_waiting_alone(&listener);
     let request = listener.try_request().unwrap().expect("a request");
     assert!(!readable(listener.as_raw_fd(), Duration::ZERO));
 

@@ -7,7 +7,7 @@ use mlx5::Error;
 use mlx5::connect::cm::{CmError, CmEvent, ConnectionParameters, RejectReason};
 
 use super::*;
-use crate::process::Peer;
+use rig::process::Peer;
 
 /// Bytes of a message.
 const LENGTH: usize = 32;

@@ -1,12 +1,6 @@
 //! Connections by librdmacm: every step of both sides, refusals, ends and events. Queue pairs of
 //! connections work on both layers.
 
-#[path = "../rig/process.rs"]
-#[allow(dead_code, reason = "not every part of it is used here")]
-mod process;
-#[path = "../rig/waited.rs"]
-mod waited;
-
 mod connection;
 mod datagram;
 mod ends;
@@ -28,7 +22,7 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{Inline, SendMessage};
 use mlx5_model as _;
-use process::Process;
+use rig::process::{self, Process};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of a receive.

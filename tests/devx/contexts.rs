@@ -10,7 +10,7 @@ use mlx5::verbs::{
     RtrAttributes, RtsAttributes, UcRtrAttributes, UdInitAttributes, UnreliableRtsAttributes,
 };
 
-use crate::rig::Rig;
+use rig::Rig;
 
 /// Fields of a queue pair's context that may differ, and why.
 const QP_MAY: &[(&str, &str)] = &[

@@ -205,7 +205,7 @@ fn queue_pairs_by_command_count_from_init_on() {
         sends.post(2, RdmaRead::new(Sge::new(at(200), 50, key.lkey()), remote).signaled()).unwrap();
     }
     for id in [1, 2] {
-        match crate::rig::wait(&mut completions, &mut sends) {
+        match rig::wait(&mut completions, &mut sends) {
             Completion::Send(done) => assert_eq!(done.id, id),
             other => panic!("{other:?}"),
         }

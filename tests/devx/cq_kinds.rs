@@ -13,8 +13,8 @@ use mlx5::verbs::{
 use mlx5::wqe::{Inline, Nop, RdmaWrite, SendMessage};
 
 use super::ends::{Device, receives, sends};
-use super::rig::random::Random;
-use super::rig::wait;
+use rig::random::Random;
+use rig::wait;
 
 const FORMATS: [CqeCompression; 3] =
     [CqeCompression::Hash, CqeCompression::Checksum, CqeCompression::ChecksumStride];

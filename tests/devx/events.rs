@@ -13,7 +13,7 @@ use mlx5::verbs::{CompletionQueue, Errno};
 use mlx5::wqe::{Inline, Nop, RdmaWrite, SendMessage};
 
 use super::ends::{Device, receives, sends};
-use super::rig::{PATIENCE, wait, waited};
+use rig::{PATIENCE, wait, waited};
 
 /// A time in which nothing is expected.
 const SHORT: Duration = Duration::from_millis(5);

@@ -9,7 +9,7 @@ use mlx5::verbs::Context;
 use mlx5_model as _;
 
 use crate::commands::create;
-use crate::rig::process::where_it_says;
+use rig::process::where_it_says;
 
 /// The only test that runs on an Ethernet port.
 const NAME: &str = "flow_counters::a_program_makes_a_counter_of_flows_and_asks_for_it";

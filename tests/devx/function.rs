@@ -8,7 +8,7 @@ use mlx5::verbs::{LinkLayer, QueuePair};
 use mlx5::{Error, ring::CqReader, wqe::RdmaWrite};
 
 use crate::commands::execute;
-use crate::rig::{Rig, wait};
+use rig::{Rig, wait};
 
 fn rig() -> Rig {
     Rig::new(mlx5_model::Mode::Trapped)

@@ -6,14 +6,8 @@ pub use mlx5::devx::DevxXrcd as XrcDomain;
 use mlx5::devx::{ByCommand, Firmware};
 use mlx5::ib::{HasQueues, Rc, XrcRecv};
 use mlx5::ring::CompletionSource;
-use mlx5::verbs::{
-    self, Connected, ProtectionDomain, QpState, RtrAttributes, RtsAttributes,
-    SharedReceiveQueueBuilder,
-};
-use mlx5::verbs::{Init, Reset, Rts, State};
+use mlx5::verbs::{self, ProtectionDomain, QpState, Reset, SharedReceiveQueueBuilder, State};
 use mlx5_model::Mode;
-
-use crate::rig;
 
 pub type CompletionQueue = verbs::CompletionQueue<Firmware>;
 pub type SharedReceiveQueue = verbs::SharedReceiveQueue<Firmware>;
@@ -38,7 +32,7 @@ pub fn builder<T: HasQueues + ByCommand>(
     QueuePairBuilder::by_command(pd, cq)
 }
 
-/// The rig, but for what it does with queue pairs.
+/// The rig, whose CQs are made by command.
 pub struct Rig(rig::Rig);
 
 impl Deref for Rig {
@@ -52,53 +46,6 @@ impl Deref for Rig {
 impl Rig {
     pub fn new(mode: Mode) -> Self {
         Self(rig::Rig::new(mode))
-    }
-
-    /// A queue pair in INIT.
-    pub fn init<T: Connected + ByCommand>(
-        &self,
-        builder: QueuePairBuilder<T>,
-    ) -> QueuePair<T, Init> {
-        self.to_init(builder.build().expect("a queue pair"))
-    }
-
-    pub fn to_init<T: Connected + ByCommand>(&self, qp: QueuePair<T, Reset>) -> QueuePair<T, Init> {
-        qp.init(&self.local.init()).expect("INIT")
-    }
-
-    /// Connects two queue pairs to each other.
-    pub fn connect<T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>> + ByCommand>(
-        &self,
-        first: QueuePair<T, Init>,
-        second: QueuePair<T, Init>,
-    ) -> (QueuePair<T, Rts>, QueuePair<T, Rts>) {
-        let ends = [
-            self.local.connection_data_of(first.number()),
-            self.local.connection_data_of(second.number()),
-        ];
-        let up = |qp: QueuePair<T, Init>, mine, theirs| {
-            let qp = qp.rtr(&self.local.rtr(mine, theirs).into()).expect("RTR");
-            qp.rts(&self.local.rts(mine, theirs).into()).expect("RTS")
-        };
-        (up(first, &ends[0], &ends[1]), up(second, &ends[1], &ends[0]))
-    }
-
-    /// The same, where both send so.
-    pub fn connect_with(
-        &self,
-        first: QueuePair<Rc, Init>,
-        second: QueuePair<Rc, Init>,
-        rts: RtsAttributes,
-    ) -> (QueuePair<Rc, Rts>, QueuePair<Rc, Rts>) {
-        let ends = [
-            self.local.connection_data_of(first.number()),
-            self.local.connection_data_of(second.number()),
-        ];
-        let up = |qp: QueuePair<Rc, Init>, mine: usize, theirs: usize| {
-            let qp = qp.rtr(&self.local.rtr(&ends[mine], &ends[theirs])).expect("RTR");
-            qp.rts(&RtsAttributes { sq_psn: ends[mine].psn, ..rts }).expect("RTS")
-        };
-        (up(first, 0, 1), up(second, 1, 0))
     }
 
     /// A CQ of at least so many entries.

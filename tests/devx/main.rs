@@ -1,9 +1,6 @@
 //! Objects and queries by firmware command, end to end on the model: the supported uses, and the
 //! form of each error.
 
-#[path = "../rig/mod.rs"]
-mod rig;
-
 mod capabilities;
 mod commands;
 mod contexts;

@@ -9,7 +9,7 @@ use mlx5::devx::{AsyncCommands, Command, Object};
 use mlx5::verbs::{Context, ProtectionDomain};
 
 use crate::commands::{create, make_key};
-use crate::rig::{PATIENCE, waited};
+use rig::{PATIENCE, waited};
 
 struct Keys {
     context: Context,

@@ -16,8 +16,8 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{Inline, Nop, RdmaRead, RdmaWrite, SendMessage, Sge, UdAddress};
 
-use crate::rig::made::{By, Cq, Qp, queue_pair};
-use crate::rig::{Rig, connect_made, wait};
+use rig::made::{By, Cq, Qp, queue_pair};
+use rig::{Rig, connect_made, wait};
 
 fn rig() -> Rig {
     Rig::new(mlx5_model::Mode::Trapped)

@@ -12,7 +12,7 @@ use mlx5::wqe::{Inline, Nop, RdmaWrite};
 use mlx5_model::stores;
 
 use super::ends::{Device, sends};
-use super::rig::wait;
+use rig::wait;
 
 /// Offset of the doorbell register of such a queue.
 const REGISTER: usize = 0x600;

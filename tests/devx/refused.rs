@@ -8,7 +8,7 @@ use mlx5::verbs::{CompletionQueue, Context, Devx};
 use mlx5_model as _;
 
 use crate::commands::create;
-use crate::rig::process::where_it_says;
+use rig::process::where_it_says;
 
 /// The only test that runs where sets of counters are refused: other tests of a process allow them.
 const NO_SETS: &str = "refused::firmware_that_gives_programs_no_counters_names_the_ports";

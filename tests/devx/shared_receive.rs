@@ -16,7 +16,7 @@ use mlx5::verbs::{
 use mlx5::wqe::{DcAddress, Inline, SendMessage, Sge};
 use mlx5_model::Mode;
 
-use crate::rig::{Rig, wait};
+use rig::{Rig, wait};
 
 const KEY: u64 = 5;
 

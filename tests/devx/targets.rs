@@ -16,7 +16,7 @@ use mlx5::verbs::{
 };
 
 use crate::commands::{create, make_key};
-use crate::rig::Rig;
+use rig::Rig;
 
 fn rig() -> Rig {
     Rig::new(mlx5_model::Mode::Trapped)

@@ -10,7 +10,7 @@ use mlx5::wqe::{Inline, SendMessage, XrcAddress};
 use mlx5_model::Mode;
 
 use crate::made::{self, Rig, SharedReceiveQueue, XrcDomain};
-use crate::rig::wait;
+use rig::wait;
 
 #[path = "../repertoire/xrc.rs"]
 mod repertoire;
@@ -24,7 +24,7 @@ fn a_requester_of_verbs_reaches_queues_of_commands() {
     let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     let target = rig.to_init(made::xrc_target(&rig, &domain));
 
-    let plain: &crate::rig::Rig = &rig;
+    let plain: &rig::Rig = &rig;
     let send_cq = plain.cq(64);
     let builder = verbs::QueuePairBuilder::<XrcSend>::new(&rig.pd, &send_cq).max_inline_data(64);
     let qp = plain.init(builder);

@@ -19,8 +19,8 @@ use mlx5_sys::ifc::{
     create_flow_table_out, flow_context, flow_table_context, opcode, set_fte_in,
 };
 
-use crate::rig::Rig;
 use crate::{MEMORY, Side, address, rig, tcp_header, udp};
+use rig::Rig;
 
 /// A send queue made by command, with memory.
 struct Sender {

@@ -1,9 +1,6 @@
 //! Ethernet packets, on the model with an Ethernet port: the same requests through libmlx5 and
 //! through this crate, delivery, the form of each error, and two processes.
 
-#[path = "../rig/mod.rs"]
-mod rig;
-
 mod contexts;
 mod devx;
 mod processes;

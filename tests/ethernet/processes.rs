@@ -5,9 +5,9 @@ use std::time::Instant;
 use mlx5::ring::PacketEvent;
 use mlx5::wqe::{EthSend, EthTso, Inline};
 
-use crate::rig::PATIENCE;
-use crate::rig::process::{self, Peer};
 use crate::{Side, rig, tcp_header, udp};
+use rig::PATIENCE;
+use rig::process::{self, Peer};
 
 /// In the peer's environment: the addresses of parent and child.
 const PARENT: &str = "MLX5_ETHERNET_PARENT";

@@ -8,9 +8,9 @@ use mlx5::ring::{CqReader, PacketEvent, PostError, StridingRq};
 use mlx5::verbs::{Flow, RssQueues, StridingQueue};
 use mlx5::wqe::{EthSend, Sge};
 
-use crate::rig::Rig;
-use crate::rig::random::Random;
 use crate::{Side, address, rig, udp};
+use rig::Rig;
+use rig::random::Random;
 
 /// A hash's key that spreads.
 const KEY: [u8; 40] = [0x5a; 40];

@@ -18,10 +18,10 @@ use mlx5::wqe::{EthSend, EthTso, InlineGather, Sge};
 use mlx5_model::stores;
 use mlx5_sys::verbs::*;
 
-use crate::rig::Rig;
-use crate::rig::random::Random;
-use crate::rig::verbs::{self, QpMemory};
 use crate::{rig, tcp_header};
+use rig::Rig;
+use rig::random::Random;
+use rig::verbs::{self, QpMemory};
 
 const TSO_HEADER: u16 = 96;
 const MAX_WR: u32 = 32;

@@ -1,24 +1,26 @@
 //! A device that failed: polls, posts and waits report it. Each test stops its device, so it runs in a
 //! process of its own.
 
+use std::ops::Deref;
+
 use mlx5::Error;
-use mlx5::connect::LocalPort;
 use mlx5::devx::{EventChannel, EventKind};
 use mlx5::endpoint::{Endpoint, Endpoints, MrSlice, Receiver, SharedReceiver};
 use mlx5::ib::Rc;
 use mlx5::ring::{
     CollapsedCqReader, CqReader, DrainError, PollError, PostError, Prepared, Queues, ReceiveConfig,
-    ReceiveQueue, SendConfig, SendQueue, Srq,
+    SendConfig, Srq,
 };
 use mlx5::verbs::{
     AsyncEventKind, Capacities, CompletionChannel, CompletionQueue, Context, CqeSize, MemoryRegion,
-    ProtectionDomain, QueuePair, Reset, Rts, SharedReceiveQueue,
+    QueuePair, Reset, Rts, SharedReceiveQueue,
 };
 use mlx5::wqe::{InlineBytes, Nop, RdmaWrite, Sge};
 
-use crate::pair::{EVERYTHING, PATIENCE};
-use crate::rig::made::{By, Cq, Qp, queue_pair};
-use crate::rig::process::{Peer, child, role};
+use crate::pair::PATIENCE;
+use rig::made::{By, Cq, Qp, queue_pair};
+use rig::process::{Peer, child, role};
+use rig::{Rig, Side};
 
 /// Returns whether this process is the test's own. If not, runs the test in one.
 fn is_alone(test: impl Fn()) -> bool {
@@ -34,21 +36,28 @@ fn fail_device() {
     assert!(mlx5_model::set_faults(0, "fatal").unwrap());
 }
 
-/// An opened device, and what its queues need.
+/// The rig, and memory.
 struct Device {
-    context: Context,
-    port: LocalPort,
-    pd: ProtectionDomain,
+    rig: Rig,
     region: MemoryRegion,
 }
 
+impl Deref for Device {
+    type Target = Rig;
+
+    fn deref(&self) -> &Rig {
+        &self.rig
+    }
+}
+
+/// A queue pair that is connected to itself, with its queues and memory.
+type Looped = Side<Rc, Qp<Rc, Rts>, Cq>;
+
 impl Device {
     fn new() -> Device {
-        let context = Context::open_first().unwrap();
-        let port = LocalPort::new(&context, 1, None).unwrap();
-        let pd = ProtectionDomain::new(&context).unwrap();
-        let region = pd.allocate(4096, EVERYTHING).unwrap();
-        Device { context, port, pd, region }
+        let rig = Rig::over(Context::open_first().unwrap());
+        let region = rig.memory(4096);
+        Device { rig, region }
     }
 
     fn sge(&self) -> Sge {
@@ -56,14 +65,12 @@ impl Device {
     }
 
     fn slice(&self) -> MrSlice {
-        MrSlice::new(self.pd.allocate(64, EVERYTHING).unwrap())
+        MrSlice::new(self.memory(64))
     }
 
     /// Connects a queue pair to itself.
     fn connect(&self, qp: QueuePair<Rc, Reset>) -> QueuePair<Rc, Rts> {
-        let end = self.port.connection_data(&qp);
-        let qp = qp.init(&self.port.init()).unwrap();
-        qp.rtr(&self.port.rtr(&end, &end)).unwrap().rts(&self.port.rts(&end, &end)).unwrap()
+        self.looped(self.to_init(qp))
     }
 
     fn queue_pair(&self, cq: &CompletionQueue) -> QueuePair<Rc, Rts> {
@@ -81,23 +88,15 @@ impl Device {
             max_inline_data: 64,
         };
         let qp = queue_pair::<Rc>(by, &self.pd, &cq, shape, false);
-        let end = self.port.connection_data_of(qp.number());
-        let qp = qp.init(&self.port.init()).unwrap();
-        let qp = qp.rtr(&self.port.rtr(&end, &end)).unwrap();
-        let qp = qp.rts(&self.port.rts(&end, &end)).unwrap();
-        let mut reader = cq.completions();
-        let receives = qp.receive_queue(&mut reader, ReceiveConfig::default()).unwrap();
-        let sends = qp.send_queue(&mut reader, SendConfig::default()).unwrap();
-        Looped { sends, receives, reader, qp, cq }
+        let end = self.local.connection_data_of(qp.number());
+        let qp = qp.init(&self.local.init()).unwrap();
+        let qp = qp.rtr(&self.local.rtr(&end, &end)).unwrap();
+        let qp = qp.rts(&self.local.rts(&end, &end)).unwrap();
+        let mut completions = cq.completions();
+        let receive = qp.receive_queue(&mut completions, ReceiveConfig::default()).unwrap();
+        let send = qp.send_queue(&mut completions, SendConfig::default()).unwrap();
+        Side { memory: self.memory(64), send, receive, completions, qp, cq }
     }
-}
-
-struct Looped {
-    sends: SendQueue<Rc>,
-    receives: ReceiveQueue,
-    reader: CqReader,
-    qp: Qp<Rc, Rts>,
-    cq: Cq,
 }
 
 /// Polls until a poll fails. Each arm counts as many polls that find nothing.
@@ -122,7 +121,7 @@ fn polls_report_a_failed_device_and_posts_fail() {
     let mut all = [By::Verbs, By::Command, By::CommandOnVerbsCq].map(|by| device.queues(by));
     // One request is under way, and one receive.
     fail_device();
-    for Looped { sends, receives, reader, .. } in &mut all {
+    for Looped { send: sends, receive: receives, completions: reader, .. } in &mut all {
         // SAFETY: the region outlives the queues, and nothing reads it.
         let mut post = || unsafe {
             let sent = sends.post(1, Nop::new().signaled());
@@ -156,7 +155,7 @@ fn polls_report_a_failed_device_whose_event_the_program_has_read() {
     fail_device();
     let event = device.context.async_event(PATIENCE).unwrap().expect("an event");
     assert_eq!(event.kind(), AsyncEventKind::DeviceFatal);
-    let error = failure(&mut one.reader, &mut (&mut one.sends, &mut one.receives));
+    let error = failure(&mut one.completions, &mut (&mut one.send, &mut one.receive));
     assert_eq!(error, PollError::DeviceFailed);
 }
 
@@ -171,13 +170,13 @@ fn every_kind_of_queue_refuses_posts_of_a_failed_device() {
     let eight = || RdmaWrite::new(InlineBytes([0; 8]), remote).signaled();
 
     // Shared by threads, and prepared.
-    let Looped { sends, mut reader, receives: _unused, qp: _qp, cq: _cq } =
+    let Looped { send, completions: mut reader, receive: _unused, qp: _qp, cq: _cq, .. } =
         device.queues(By::Verbs);
-    let (producer, mut retirer) = sends.share();
+    let (producer, mut retirer) = send.share();
     let other = device.queues(By::Verbs);
-    let mut prepared = Prepared::new(other.sends);
+    let mut prepared = Prepared::new(other.send);
     prepared.prepare(1, eight()).unwrap();
-    let mut other_reader = other.reader;
+    let mut other_reader = other.completions;
 
     // A shared receive queue, whose receives complete on the CQ of its queue pair.
     let shared_cq = cq();
@@ -196,10 +195,7 @@ fn every_kind_of_queue_refuses_posts_of_a_failed_device() {
     // A CQ of one slot.
     let collapsed = CompletionQueue::by_command(&device.context, 1).collapsed().build().unwrap();
     let qp = QueuePair::by_command(&device.pd, &collapsed).max_recv_wr(0).build().unwrap();
-    let end = device.port.connection_data_of(qp.number());
-    let qp = qp.init(&device.port.init()).unwrap();
-    let qp = qp.rtr(&device.port.rtr(&end, &end)).unwrap();
-    let qp = qp.rts(&device.port.rts(&end, &end)).unwrap();
+    let qp = device.looped(device.to_init(qp));
     let mut one_slot = CollapsedCqReader::new(&collapsed).unwrap();
     let mut one_queue = one_slot.send_queue(&qp, SendConfig::default()).unwrap();
 
@@ -273,7 +269,7 @@ fn waits_end_at_once_if_the_device_has_failed() {
     let channel = CompletionChannel::new(&device.context).unwrap();
     let events = EventChannel::new(&device.context).unwrap();
     let mut looped = [By::Verbs, By::Command].map(|by| device.queues(by));
-    for Looped { sends, receives, .. } in &mut looped {
+    for Looped { send: sends, receive: receives, .. } in &mut looped {
         // SAFETY: the region outlives the queues, and nothing reads it.
         unsafe {
             receives.post(1, device.sge()).unwrap();
@@ -292,7 +288,7 @@ fn waits_end_at_once_if_the_device_has_failed() {
     assert!(failed(sleeper.join().unwrap().unwrap_err()));
     assert!(failed(channel.get_event(PATIENCE).unwrap_err()));
     assert!(failed(events.wait(PATIENCE).unwrap_err()));
-    for Looped { sends, receives, reader, .. } in &mut looped {
+    for Looped { send: sends, receive: receives, completions: reader, .. } in &mut looped {
         // SAFETY: the request names no memory.
         unsafe { sends.post(1, Nop::new().signaled()).unwrap() };
         let failed = Err(DrainError::Poll(PollError::DeviceFailed));

@@ -4,8 +4,6 @@
 
 mod device;
 mod pair;
-#[path = "../rig/mod.rs"]
-mod rig;
 
 use std::time::{Duration, Instant};
 

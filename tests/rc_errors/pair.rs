@@ -12,7 +12,7 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{PostOn, Remote, SendMessage, Sge};
 
-use crate::rig::made::{By, Cq, Qp, queue_pair};
+use rig::made::{By, Cq, Qp, queue_pair};
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const LENGTH: usize = 16 << 10;

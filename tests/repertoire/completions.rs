@@ -4,80 +4,41 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
 use mlx5::ib::{CqeCompression, Rc};
-use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::CqReader;
 use mlx5::verbs::{
-    CompletionChannel, CompletionQueue, CompletionQueueBuilder, CqeSize, DeviceClock, MemoryRegion,
-    QueuePair, QueuePairBuilder, Rts, ScatterToCqe,
+    CompletionChannel, CompletionQueue, CompletionQueueBuilder, CqeSize, DeviceClock, QueuePair,
+    QueuePairBuilder, ScatterToCqe,
 };
-use mlx5::wqe::{
-    FetchAdd, Inline, MaskedFetchAdd, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage, Sge,
-};
+use mlx5::wqe::{FetchAdd, Inline, MaskedFetchAdd, RdmaRead, RdmaWrite, SendImm, SendMessage};
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};
 
-use crate::rig::random::Random;
-use crate::rig::verbs::{self, CqMemory, Request};
-use crate::rig::{PATIENCE, Rig, wait};
+use rig::random::Random;
+use rig::verbs::{self, CqMemory, Request};
+use rig::{PATIENCE, Rig, Side, wait};
 
 const MEMORY: usize = 1 << 14;
 const CQES: [CqeSize; 2] = [CqeSize::B64, CqeSize::B128];
 
-/// One of two queue pairs that are connected to each other.
-struct Side {
-    memory: MemoryRegion,
-    send: SendQueue<Rc>,
-    receive: ReceiveQueue,
-    completions: CqReader,
-    cqes: CqMemory,
-    cq: CompletionQueue,
-    _qp: QueuePair<Rc, Rts>,
+/// The last byte of the CQE at the consumer index, as it is in the ring.
+fn op_own(side: &Side<Rc>) -> u8 {
+    // SAFETY: the CQ is alive.
+    let cqes = unsafe { CqMemory::new(side.cq.as_raw()) };
+    let consumer = u32::from_be_bytes(cqes.record()[..4].try_into().unwrap());
+    let entry = cqes.entry((consumer % cqes.dv.cqe_cnt) as usize);
+    entry[entry.len() - 1]
 }
 
-impl Side {
-    fn sge(&self, offset: usize, length: usize) -> Sge {
-        self.memory.sge(offset, length).unwrap()
-    }
-
-    fn remote(&self, offset: usize) -> Remote {
-        self.memory.remote(offset).unwrap()
-    }
-
-    fn wait(&mut self) -> Completion {
-        wait(&mut self.completions, &mut (&mut self.send, &mut self.receive))
-    }
-
-    /// The last byte of the CQE at the consumer index, as it is in the ring.
-    fn op_own(&self) -> u8 {
-        let consumer = u32::from_be_bytes(self.cqes.record()[..4].try_into().unwrap());
-        let entry = self.cqes.entry((consumer % self.cqes.dv.cqe_cnt) as usize);
-        entry[entry.len() - 1]
-    }
-}
-
-fn sides(
-    rig: &Rig,
-    cq: impl Fn(CompletionQueueBuilder) -> CompletionQueueBuilder,
-    qp: impl Fn(QueuePairBuilder<Rc>) -> QueuePairBuilder<Rc>,
-) -> [Side; 2] {
-    let make = || {
-        let cq = cq(CompletionQueue::builder(&rig.context, 127)).build().unwrap();
-        let builder = QueuePair::builder(&rig.pd, &cq)
-            .max_send_wr(64)
-            .max_recv_wr(64)
-            .max_inline_data(64)
-            .max_recv_sge(2);
-        (rig.init(qp(builder)), cq)
-    };
-    let ((one, one_cq), (other, other_cq)) = (make(), make());
-    let (one, other) = rig.connect(one, other);
-    [(one, one_cq), (other, other_cq)].map(|(qp, cq)| {
-        let mut completions = CqReader::new(&cq).unwrap();
-        let config = ReceiveConfig { receives: 32 };
-        let receive = ReceiveQueue::new(&qp, &mut completions, config).unwrap();
-        let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-        // SAFETY: the CQ lives in the same structure.
-        let cqes = unsafe { CqMemory::new(cq.as_raw()) };
-        Side { memory: rig.memory(MEMORY), send, receive, completions, cqes, cq, _qp: qp }
-    })
+fn sides<'a>(
+    rig: &'a Rig,
+    cq: impl Fn(CompletionQueueBuilder) -> CompletionQueueBuilder + 'a,
+    qp: impl Fn(QueuePairBuilder<Rc>) -> QueuePairBuilder<Rc> + 'a,
+) -> [Side<Rc>; 2] {
+    let pair = rig.pair::<Rc>().entries(127).memory(MEMORY).receives(32).cq(cq);
+    let pair = pair.qp(move |builder| {
+        let builder = builder.max_send_wr(64).max_recv_wr(64).max_send_sge(1).max_recv_sge(2);
+        qp(builder.max_inline_data(64))
+    });
+    pair.sides()
 }
 
 #[test]
@@ -119,7 +80,7 @@ fn batches_complete_in_compressed_blocks() {
             }
             let mut done = 0;
             while done < count {
-                blocks += u32::from(a.op_own() >> 2 & 3 == 3);
+                blocks += u32::from(op_own(&a) >> 2 & 3 == 3);
                 let Completion::Send(sent) = a.wait() else { panic!("not sent") };
                 let (operation, byte_len) = match (sends, done % 2) {
                     (true, _) => (SendOperation::SendImm, 0),
@@ -131,7 +92,7 @@ fn batches_complete_in_compressed_blocks() {
                 done += 1;
             }
             for (at, length) in lengths.iter().enumerate().filter(|_| sends) {
-                blocks += u32::from(b.op_own() >> 2 & 3 == 3);
+                blocks += u32::from(op_own(&b) >> 2 & 3 == 3);
                 let Completion::Receive(received) = b.wait() else { panic!("not received") };
                 assert_eq!((received.id, received.byte_len as usize), (at as u64, *length));
                 assert_eq!(received.kind, ReceiveKind::SendImm(7));
@@ -145,7 +106,9 @@ fn batches_complete_in_compressed_blocks() {
 fn a_reader_that_stops_within_a_block_leaves_the_rest_to_the_next() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let [a, mut b] = sides(&rig, |cq| cq.compression(CqeCompression::Hash), |qp| qp);
-    let Side { mut send, receive, mut completions, cq, memory, _qp, cqes } = a;
+    let Side { mut send, receive, mut completions, cq, memory, qp } = a;
+    // SAFETY: the CQ lives longer.
+    let cqes = unsafe { CqMemory::new(cq.as_raw()) };
     // SAFETY: the memory lives to the end.
     unsafe {
         let mut batch = send.batch();
@@ -164,7 +127,7 @@ fn a_reader_that_stops_within_a_block_leaves_the_rest_to_the_next() {
         let entry = cqes.entry(index);
         assert_eq!(entry[60..64], [0, index as u8, 0, 0]);
     }
-    drop((send, cq, memory, _qp));
+    drop((send, cq, memory, qp));
     assert!(b.completions.poll(&mut b.send).unwrap().is_none());
 }
 
@@ -186,7 +149,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
             unsafe {
                 a.send.post(1, RdmaRead::new(a.sge(1000, length), b.remote(0)).signaled()).unwrap();
             }
-            let format = a.op_own() >> 2 & 3;
+            let format = op_own(&a) >> 2 & 3;
             let Completion::Send(done) = a.wait() else { panic!("not read") };
             assert_eq!(done.byte_len as usize, length);
             assert_eq!(
@@ -203,7 +166,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
                 b.receive.post(2, [b.sge(1000, 20), b.sge(1050, 150)]).unwrap();
                 a.send.post(3, SendMessage::new(a.sge(0, length)).signaled()).unwrap();
             }
-            let format = b.op_own() >> 2 & 3;
+            let format = op_own(&b) >> 2 & 3;
             let Completion::Receive(done) = b.wait() else { panic!("not received") };
             assert_eq!((done.id, done.byte_len as usize), (2, length));
             let first = length.min(20);
@@ -218,7 +181,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
         let old = a.memory.word(1000).unwrap();
         // SAFETY: the memory lives to the end, and is read after the requests complete.
         unsafe { a.send.post(4, FetchAdd::new(old, b.remote(16), 1).signaled()) }.unwrap();
-        let format = a.op_own() >> 2 & 3;
+        let format = op_own(&a) >> 2 & 3;
         assert!(matches!(a.wait(), Completion::Send(_)));
         assert_eq!(format != 0, scatter == ScatterToCqe::Always);
         assert_eq!(a.memory.to_vec(1000, 8), 41u64.to_ne_bytes());
@@ -295,14 +258,14 @@ fn payload_in_cqes_for_a_null_region_is_discarded() {
             b.receive.post(2, [nothing.sge(20), b.sge(1000, 64)]).unwrap();
             for (id, length) in [(1, 32), (2, 20 + rest)] {
                 a.send.post(id, SendMessage::new(a.sge(0, length)).signaled()).unwrap();
-                assert_ne!(b.op_own() >> 2 & 3, 0, "the payload is in the CQE");
+                assert_ne!(op_own(&b) >> 2 & 3, 0, "the payload is in the CQE");
                 assert!(matches!(b.wait(), Completion::Receive(done) if done.id == id));
                 assert!(matches!(a.wait(), Completion::Send(_)));
             }
             assert_eq!(b.memory.to_vec(1000, rest), data[20..20 + rest]);
             let read = RdmaRead::new(nothing.sge(32), b.remote(0));
             a.send.post(3, read.signaled()).unwrap();
-            assert_ne!(a.op_own() >> 2 & 3, 0, "the answer is in the CQE");
+            assert_ne!(op_own(&a) >> 2 & 3, 0, "the answer is in the CQE");
             assert!(matches!(a.wait(), Completion::Send(done) if done.byte_len == 32));
         }
     }

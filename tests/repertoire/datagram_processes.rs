@@ -8,8 +8,8 @@ use mlx5::wqe::{Inline, RdmaWriteImm, SendImm, SendMessage, UdAddress};
 
 use super::multicast::{header, join, to_group};
 use super::processes::{connected, with_peer};
-use super::unreliable::{QKEY, Side, datagrams};
-use crate::rig::Rig;
+use rig::Rig;
+use rig::{QKEY, Side};
 
 const MESSAGES: u32 = 100;
 /// Bytes of a receive.
@@ -26,7 +26,7 @@ fn post_receives<T: mlx5::ib::Transport>(side: &mut Side<T>, receives: u64) {
 #[test]
 fn a_group_has_members_in_both_processes() {
     with_peer(a_group_has_members_in_both_processes, peer_of_a_group, |rig, mut connection| {
-        let (mut sender, mut member) = (datagrams(&rig), datagrams(&rig));
+        let (mut sender, mut member) = (rig.datagrams(), rig.datagrams());
         let _membership = join(&rig, &member.qp, 40);
         post_receives(&mut member, 8);
         post_receives(&mut sender, 8);
@@ -74,7 +74,7 @@ fn a_group_has_members_in_both_processes() {
 }
 
 fn peer_of_a_group(rig: Rig, mut connection: Connection) {
-    let mut member = datagrams(&rig);
+    let mut member = rig.datagrams();
     let membership = join(&rig, &member.qp, 40);
     post_receives(&mut member, 8);
     connection.barrier(1).unwrap();

@@ -19,7 +19,7 @@ use mlx5::wqe::{
 use mlx5_model::Mode;
 
 use super::made::{self, DcTarget, QueuePair, QueuePairBuilder, SharedReceiveQueue};
-use crate::rig::{Rig, wait};
+use rig::{Rig, wait};
 
 /// Bytes of each side's memory.
 const MEMORY: usize = 1 << 16;

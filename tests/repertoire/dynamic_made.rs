@@ -7,7 +7,7 @@ use mlx5::verbs::{
 use mlx5_model::Mode;
 
 use super::dynamic::Target;
-use crate::rig::Rig;
+use rig::Rig;
 
 #[test]
 fn a_target_says_what_it_was_made_with() {

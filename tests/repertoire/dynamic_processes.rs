@@ -7,7 +7,7 @@ use mlx5::wqe::{DcAddress, FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, SendIm
 
 use super::dynamic::{Initiator, KEY, Target};
 use super::processes::with_peer;
-use crate::rig::Rig;
+use rig::Rig;
 
 const TARGETS: usize = 3;
 const MESSAGES: usize = 60;

@@ -14,8 +14,8 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{CompareSwap, FetchAdd, Inline, RdmaRead, SendMessage, Sge, Word};
 
-use crate::rig::made::{ALIKE, Cq, queue_pair};
-use crate::rig::{Rig, connect_made, lead_to, wait};
+use rig::made::{ALIKE, Cq, queue_pair};
+use rig::{Rig, connect_made, lead_to, wait};
 
 /// An address at which no process has memory.
 const NOWHERE: u64 = 0x1000;

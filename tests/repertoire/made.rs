@@ -9,8 +9,8 @@ pub use mlx5::verbs::{
 };
 use mlx5::verbs::{Reset, State};
 
-use crate::rig::PATIENCE;
-pub use crate::rig::Rig;
+use rig::PATIENCE;
+pub use rig::Rig;
 
 /// A builder of shared receive queues.
 pub fn srq(pd: &ProtectionDomain) -> SharedReceiveQueueBuilder {

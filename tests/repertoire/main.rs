@@ -1,9 +1,6 @@
 //! Every transport, operation and form of completion, end to end on the model: delivery, and the
 //! form of each error on both sides. Tests of RC alone are in `rc_traffic.rs` and `rc_errors`.
 
-#[path = "../rig/mod.rs"]
-mod rig;
-
 mod completions;
 mod datagram_processes;
 mod dynamic;

@@ -15,21 +15,19 @@ use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, Word,
 };
 
-use crate::rig::{Rig, all_rights, wait};
-use crate::unreliable::{Side, connected};
+use rig::Side;
+use rig::{Rig, all_rights, wait};
 
 /// A rig, and two reliable connections to each other.
 fn pair() -> (Rig, [Side<Rc>; 2]) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let sides = connected(&rig);
+    let sides = rig.pair::<Rc>().sides();
     (rig, sides)
 }
 
 fn failed(side: &mut Side<Rc>) -> (u64, Status) {
-    match side.wait() {
-        Completion::Failed(failure) => (failure.id, failure.status),
-        other => panic!("{other:?}"),
-    }
+    let failure = side.failed();
+    (failure.id, failure.status)
 }
 
 #[test]
@@ -141,8 +139,8 @@ fn device_memory_ends_where_it_ends() {
         assert_eq!(failed(&mut a), (1, Status::LocalProtection));
     }
     // A peer that asks for too much, or without the right.
-    let [mut c, mut d] = connected::<Rc>(&rig);
-    let [mut e, mut f] = connected::<Rc>(&rig);
+    let [mut c, mut d] = rig.pair::<Rc>().sides();
+    let [mut e, mut f] = rig.pair::<Rc>().sides();
     // SAFETY: regions and memory live to the end.
     unsafe {
         c.send

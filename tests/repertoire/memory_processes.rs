@@ -10,7 +10,7 @@ use mlx5::verbs::{DeviceMemory, Pages};
 use mlx5::wqe::{FetchAdd, Inline, RdmaRead, RdmaWrite};
 
 use super::processes::{connected, heard, told, with_peer};
-use crate::rig::{Rig, all_rights};
+use rig::{Rig, all_rights};
 
 /// Connections: one for what is granted, and one for each refusal.
 const CONNECTIONS: usize = 4;

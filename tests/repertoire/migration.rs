@@ -2,45 +2,26 @@
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::Rc;
-use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    AckTimeout, AddressVector, AlternatePath, AsyncEvent, EventSource, Init, MigrationState,
-    QueuePair, RtrAttributes, Rts, RtsAttributes,
+    AckTimeout, AddressVector, AlternatePath, AsyncEvent, EventSource, MigrationState, QueuePair,
+    Rts,
 };
 use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage};
 
-use crate::rig::{PATIENCE, Rig};
-use crate::unreliable::Side;
+use rig::Side;
+use rig::{PATIENCE, Rig};
 
 /// An unassigned LID.
 const NOWHERE: u16 = 0x1234;
 
 /// Two connected sides; the path of the first leads to `first`, that of the second to the other.
 fn pair(rig: &Rig, first: Option<u16>) -> [Side<Rc>; 2] {
-    let cqs = [(); 2].map(|()| rig.cq(256));
-    let qps =
-        cqs.each_ref().map(|cq| rig.init(QueuePair::builder(&rig.pd, cq).max_inline_data(64)));
-    let ends = qps.each_ref().map(|qp| rig.local.connection_data(qp));
-    let mut others = ends.iter().rev();
-    // The second waits longer than the first.
-    let mut differing = [(first, 1), (None, 7)].into_iter();
-    let mut cqs = cqs.into_iter();
-    let mut mine = ends.iter();
-    qps.map(|qp: QueuePair<Rc, Init>| {
-        let (mine, theirs) = (mine.next().unwrap(), others.next().unwrap());
-        let mut completions = CqReader::new(&cqs.next().unwrap()).unwrap();
-        let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-        let rtr = rig.local.rtr(mine, theirs);
-        let (dlid, retry_cnt) = differing.next().unwrap();
-        let dlid = dlid.unwrap_or(rtr.address.dlid);
-        let address = way(rig, dlid);
-        let qp = qp.rtr(&RtrAttributes { address, ..rtr }).unwrap();
-        let timeout = AckTimeout::from_code(12).unwrap();
-        let rts = RtsAttributes { timeout, retry_cnt, ..rig.local.rts(mine, theirs) };
-        let qp = qp.rts(&rts).unwrap();
-        let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-        Side { memory: rig.memory(1 << 16), send, receive, completions, qp }
-    })
+    let pair = rig.pair::<Rc>().attributes(|side, rtr, rts| {
+        rtr.address = way(rig, [first, None][side].unwrap_or(rtr.address.dlid));
+        // The second waits longer than the first.
+        (rts.timeout, rts.retry_cnt) = (AckTimeout::from_code(12).unwrap(), [1, 7][side]);
+    });
+    pair.sides()
 }
 
 /// A way to the port itself, known by its GID, over a LID that may be right or not.

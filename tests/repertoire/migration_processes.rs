@@ -18,8 +18,8 @@ use mlx5::wqe::{Inline, SendImm};
 use mlx5_sys::verbs::{ibv_wc_opcode, ibv_wc_status as status, ibv_wr_opcode as wr};
 
 use super::processes::{Library, connected, with_peer};
-use super::unreliable::Side;
-use crate::rig::{PATIENCE, Rig};
+use rig::Side;
+use rig::{PATIENCE, Rig};
 
 /// Messages each way in a round.
 const MESSAGES: u32 = 200;

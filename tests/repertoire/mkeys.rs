@@ -18,7 +18,7 @@ use mlx5_sys::ifc::{
 
 use crate::pair::{EVERYTHING, End, LENGTH, Pair, Setup};
 use crate::processes::with_peer;
-use crate::rig::{Rig, wait};
+use rig::{Rig, wait};
 
 const BOTH: Access = Access::LOCAL_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_WRITE);
 

@@ -6,8 +6,8 @@ use mlx5::ib::{Gid, Ud};
 use mlx5::verbs::{AddressHandle, MulticastMembership, QueuePair, Rts};
 use mlx5::wqe::{Inline, InlineBytes, SendMessage, UdAddress};
 
-use super::unreliable::{QKEY, Side, datagrams};
-use crate::rig::Rig;
+use rig::Rig;
+use rig::{QKEY, Side};
 
 /// In the environment of a process that is to have the groups of its parent.
 pub const GROUPS: &str = "MLX5_TEST_GROUPS";
@@ -46,7 +46,7 @@ pub fn header(side: &Side<Ud>, done: &ReceiveDone, at: usize) -> Option<Datagram
 fn every_member_gets_its_copy_and_nobody_else() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     // The sender is a member of the first group, too.
-    let mut sides: Vec<_> = (0..4).map(|_| datagrams(&rig)).collect();
+    let mut sides: Vec<_> = (0..4).map(|_| rig.datagrams()).collect();
     let mut memberships: Vec<_> = sides[..3].iter().map(|side| join(&rig, &side.qp, 1)).collect();
     let other = join(&rig, &sides[3].qp, 2);
     assert_eq!((other.group(), other.lid()), group(&rig, 2));
@@ -107,7 +107,7 @@ fn every_member_gets_its_copy_and_nobody_else() {
 #[test]
 fn a_wrong_key_keeps_a_message_from_a_group() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let (mut sender, mut member) = (datagrams(&rig), datagrams(&rig));
+    let (mut sender, mut member) = (rig.datagrams(), rig.datagrams());
     let _membership = join(&rig, &member.qp, 3);
     let (wrong, right) = (to_group(&rig, 3, QKEY + 1), to_group(&rig, 3, QKEY));
     // SAFETY: memory lives to the end, and is read only after the requests on it complete.
@@ -127,7 +127,7 @@ fn a_wrong_key_keeps_a_message_from_a_group() {
 #[test]
 fn what_is_no_group_is_refused() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let side = datagrams(&rig);
+    let side = rig.datagrams();
     let refused = side.qp.attach_multicast("fe80::1".parse().unwrap(), 0xc001).unwrap_err();
     assert!(matches!(refused, Error::Attribute { .. }), "{refused}");
     let ethernet = rig.local.attributes().is_ethernet();

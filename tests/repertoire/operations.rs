@@ -2,7 +2,7 @@
 //! reliable connections: in one process, and atomics between two.
 
 use mlx5::connect::Connection;
-use mlx5::cqe::{Completion, Failure, ReceiveKind, SendOperation, Status};
+use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::endpoint::{Endpoint, MrSlice, Receiver};
 use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig, SendQueue};
@@ -14,27 +14,16 @@ use mlx5::wqe::{
 use mlx5_model::Mode;
 
 use crate::processes::with_peer;
-use crate::rig::{Rig, all_rights, wait};
-use crate::unreliable::{Side, connected, datagrams};
+use rig::Side;
+use rig::{Rig, all_rights, wait};
 
 /// Offsets of the old values of atomics, and of the numbers.
 const OLD: usize = 1 << 12;
 const AT: usize = 64;
 
-fn sides(rig: &Rig) -> [Side<Rc>; 2] {
-    connected(rig)
-}
-
 fn word(side: &Side<Rc>, offset: usize) -> Word {
     let sge = side.sge(offset, 64);
     Word::new(sge.addr, sge.lkey)
-}
-
-fn failed(side: &mut Side<Rc>) -> Failure {
-    match side.wait() {
-        Completion::Failed(failure) => failure,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// Adds to and swaps in a number of the peer's memory, and looks at what is there then.
@@ -46,7 +35,7 @@ fn number<N: Number>(
     returned: impl Fn(N) -> Vec<u8>,
 ) {
     let rig = Rig::new(Mode::Trapped);
-    let [mut a, mut b] = sides(&rig);
+    let [mut a, mut b] = rig.pair::<Rc>().sides();
     let size = bytes(value(0)).len();
     b.memory.write(AT, &bytes(value(40)));
     let (old, at) = (word(&a, OLD), b.remote(AT));
@@ -145,11 +134,11 @@ fn atomics_under_masks_fail_as_others_do() {
     ];
     for (spoil, status) in cases {
         let rig = Rig::new(Mode::Trapped);
-        let [mut a, b] = sides(&rig);
+        let [mut a, b] = rig.pair::<Rc>().sides();
         let at = spoil(b.remote(AT));
         // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         unsafe { a.send.post(9, add(&a, at)).unwrap() };
-        let failure = failed(&mut a);
+        let failure = a.failed();
         assert_eq!((failure.id, failure.status, failure.opcode), (9, status, 0x15));
         // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         assert_eq!(unsafe { a.send.post(10, add(&a, at)) }, Err(PostError::WrongState));
@@ -196,7 +185,7 @@ fn the_safe_layer_has_atomics_under_masks() {
 #[test]
 fn the_card_copies_memory() {
     let rig = Rig::new(Mode::Trapped);
-    let [mut a, _b] = sides(&rig);
+    let [mut a, _b] = rig.pair::<Rc>().sides();
     let bytes: Vec<u8> = (0..30_000u32).map(|at| (at % 251) as u8).collect();
     a.memory.write(0, &bytes);
     let notes = word(&a, 65_472);
@@ -214,7 +203,7 @@ fn the_card_copies_memory() {
         // A write to memory that the key does not allow.
         let elsewhere = Word::new(a.memory.address(), a.memory.lkey() ^ 0x100);
         a.send.post(4, DmaMemcpy::new(a.sge(0, 8), elsewhere, notes)).unwrap();
-        let failure = failed(&mut a);
+        let failure = a.failed();
         assert_eq!((failure.id, failure.status), (4, Status::LocalProtection));
     }
 }
@@ -239,7 +228,7 @@ fn pointer(sge: Sge) -> [u8; 16] {
 #[test]
 fn wqes_given_as_bytes_are_executed() {
     let rig = Rig::new(Mode::Trapped);
-    let [mut a, mut b] = sides(&rig);
+    let [mut a, mut b] = rig.pair::<Rc>().sides();
     a.memory.write(0, b"raw bytes");
     // SAFETY: these are WQEs of reliable connections, and memory is as above.
     unsafe {
@@ -272,7 +261,7 @@ fn wqes_given_as_bytes_are_executed() {
         // What no card knows.
         let unknown = bytes(0, 0x3e, 0, 0, &[]);
         a.send.post(7, RawWqe::new(&unknown).unwrap()).unwrap();
-        let failure = failed(&mut a);
+        let failure = a.failed();
         assert_eq!((failure.status, failure.opcode), (Status::LocalQpOperation, 0x3e));
     }
 }
@@ -280,9 +269,9 @@ fn wqes_given_as_bytes_are_executed() {
 #[test]
 fn wqes_given_as_bytes_are_executed_on_other_transports() {
     let rig = Rig::new(Mode::Trapped);
-    let [mut a, mut b] = connected::<Uc>(&rig);
+    let [mut a, mut b] = rig.pair::<Uc>().sides();
     a.memory.write(0, b"raw bytes");
-    let mut c = datagrams(&rig);
+    let mut c = rig.datagrams();
     // SAFETY: these are WQEs of the transports that they are posted on, and memory is as above.
     unsafe {
         b.receive.post(1, b.sge(100, 64)).unwrap();

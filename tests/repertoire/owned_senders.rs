@@ -2,8 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::Instant;
-
 use mlx5::cqe::{SendOperation, Status};
 use mlx5::endpoint::{Buffers, Endpoint, Endpoints, MrSlice, Outcome, Returned, SendEndpoint};
 use mlx5::ib::{Dci, Rc, Transport, XrcSend};
@@ -17,17 +15,10 @@ use mlx5::wqe::{
 use mlx5_model::Mode;
 
 use super::{dynamic, made, xrc};
-use crate::rig::{PATIENCE, Rig};
+use rig::{Rig, until};
 
 fn wait<T: Transport>(endpoint: &mut SendEndpoint<T>) -> Returned {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match endpoint.poll().next() {
-            Some(returned) => return returned.unwrap(),
-            None => assert!(Instant::now() < deadline, "no completion"),
-        }
-        std::thread::yield_now();
-    }
+    until(|| endpoint.poll().next()).unwrap()
 }
 
 fn sent<T: Transport>(
@@ -41,15 +32,9 @@ fn sent<T: Transport>(
     returned.buffers
 }
 
-fn text(rig: &Rig, text: &str) -> MrSlice {
-    let mut slice: MrSlice = rig.memory(text.len()).into();
-    slice.write(0, text.as_bytes());
-    slice
-}
-
 fn foreign(rig: &Rig) -> MrSlice {
     let other = ProtectionDomain::new(&rig.context).unwrap();
-    other.allocate(8, crate::rig::all_rights()).unwrap().into()
+    other.allocate(8, rig::all_rights()).unwrap().into()
 }
 
 /// Connections whose peers have no receive queue, either.
@@ -73,7 +58,7 @@ fn a_queue_pair_without_receives_writes_and_reads() {
     let (mut writer, _peer) = writer(&rig);
     let target = MrSlice::from(rig.memory(64));
     let remote = target.remote().unwrap();
-    writer.post(1, RdmaWrite::new(text(&rig, "written"), remote)).unwrap();
+    writer.post(1, RdmaWrite::new(rig.text("written"), remote)).unwrap();
     writer.post(2, RdmaWrite::new(Inline(b"inline"), remote.offset(8)).signaled()).unwrap();
     let first = wait(&mut writer);
     assert_eq!((first.id, first.outcome), (1, Outcome::SentUnsignaled { byte_len: 7 }));
@@ -86,7 +71,7 @@ fn a_queue_pair_without_receives_writes_and_reads() {
     let refused = writer.post(4, RdmaWrite::new(foreign(&rig), remote)).unwrap_err();
     assert_eq!(refused.error, PostError::PdMismatch);
     // What is in flight comes back, and the receives that there are: none.
-    writer.post(5, RdmaWrite::new(text(&rig, "late"), Remote::new(0, 0))).unwrap();
+    writer.post(5, RdmaWrite::new(rig.text("late"), Remote::new(0, 0))).unwrap();
     let closed = writer.close().unwrap();
     assert_eq!((closed.sends.len(), closed.receives.len()), (1, 0));
 }
@@ -112,7 +97,7 @@ fn initiator_of_dynamic_connections(answers: ScatterToCqe) {
     for round in 0..40u64 {
         let at = (round % 2) as usize;
         targets[at].receive(0, 64);
-        let message = SendMessage::new(text(&rig, "to a target"));
+        let message = SendMessage::new(rig.text("to a target"));
         initiator.post(round, message.signaled().to(&to[at])).unwrap();
         let buffers = sent(&mut initiator, round, SendOperation::Send);
         assert_eq!(buffers.one().unwrap().to_vec(), b"to a target");
@@ -152,7 +137,7 @@ fn an_endpoint_goes_on_after_a_stream_failed() {
     let good = target.remote(0);
     let bad = Remote { rkey: good.rkey ^ 0x5500, ..good };
     let write = |remote, stream| {
-        RdmaWrite::new(text(&rig, "a stream"), remote).signaled().to(to.on_stream(stream))
+        RdmaWrite::new(rig.text("a stream"), remote).signaled().to(to.on_stream(stream))
     };
     initiator.post(1, write(bad, 2)).unwrap();
     let failed = wait(&mut initiator);
@@ -187,19 +172,15 @@ fn initiators_share_a_cq() {
     let target = dynamic::Target::new(&rig);
     let to = target.address(&rig);
     for (at, key) in (0..).zip(keys) {
-        let write = RdmaWrite::new(text(&rig, "each"), target.remote(at * 8));
+        let write = RdmaWrite::new(rig.text("each"), target.remote(at * 8));
         all.post(key, at as u64, write.signaled().to(&to)).unwrap();
     }
     let mut seen = Vec::new();
-    let deadline = Instant::now() + PATIENCE;
     while seen.len() < keys.len() {
-        assert!(Instant::now() < deadline, "no completion");
-        for polled in all.poll() {
-            let (key, returned) = polled.unwrap();
-            assert_eq!(key, keys[returned.id as usize]);
-            assert_eq!(returned.buffers.one().unwrap().to_vec(), b"each");
-            seen.push(returned.id);
-        }
+        let (key, returned) = until(|| all.poll().next()).unwrap();
+        assert_eq!(key, keys[returned.id as usize]);
+        assert_eq!(returned.buffers.one().unwrap().to_vec(), b"each");
+        seen.push(returned.id);
     }
     seen.sort_unstable();
     assert_eq!(seen, [0, 1, 2, 3, 4]);
@@ -223,12 +204,12 @@ fn initiator_of_extended_connections(answers: ScatterToCqe) {
     let to = XrcAddress::new(receiver.number);
     let memory = rig.memory(64);
     receiver.accept(1, &memory);
-    initiator.post(1, SendMessage::new(text(&rig, "to a queue")).signaled().to(to)).unwrap();
+    initiator.post(1, SendMessage::new(rig.text("to a queue")).signaled().to(to)).unwrap();
     let buffers = sent(&mut initiator, 1, SendOperation::Send);
     assert_eq!(buffers.one().unwrap().to_vec(), b"to a queue");
     assert_eq!(receiver.taken().byte_len, 10);
     let remote = memory.remote(32).unwrap();
-    initiator.post(2, RdmaWrite::new(text(&rig, "written"), remote).to(to)).unwrap();
+    initiator.post(2, RdmaWrite::new(rig.text("written"), remote).to(to)).unwrap();
     let read = RdmaRead::new(MrSlice::from(rig.memory(7)), remote).signaled().to(to);
     initiator.post(3, read).unwrap();
     assert_eq!(wait(&mut initiator).outcome, Outcome::SentUnsignaled { byte_len: 7 });

@@ -1,8 +1,6 @@
 //! The safe layer over initiators with streams, on a device whose streams complete in another order
 //! than that of posting: the tests swap the CQEs that the model writes.
 
-use std::time::Instant;
-
 use mlx5::cqe::{SendOperation, Status};
 use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Returned, SendEndpoint};
 use mlx5::ib::Dci;
@@ -12,8 +10,8 @@ use mlx5::wqe::{RdmaRead, RdmaWrite, Remote};
 use mlx5_model::Mode;
 
 use super::{dynamic, made};
-use crate::rig::verbs::CqMemory;
-use crate::rig::{PATIENCE, Rig};
+use rig::verbs::CqMemory;
+use rig::{Rig, until};
 
 /// An initiator and a target with a word in its memory.
 struct Streams {
@@ -51,26 +49,11 @@ impl Streams {
     fn swap_completions(&self) {
         // SAFETY: the CQ lives as long as `self`.
         let memory = unsafe { CqMemory::new(self.cq.as_raw()) };
-        let deadline = Instant::now() + PATIENCE;
         // An invalid opcode, until the card has written the CQE.
-        while memory.entry(1)[63] >> 4 == 0xf {
-            assert!(Instant::now() < deadline, "no completion");
-            std::thread::yield_now();
-        }
+        until(|| (memory.entry(1)[63] >> 4 != 0xf).then_some(()));
         let [first, second] = [0, 1].map(|slot| memory.entry(slot));
         memory.write(0, &second);
         memory.write(1, &first);
-    }
-}
-
-fn wait(mut poll: impl FnMut() -> Option<Returned>) -> Returned {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(returned) = poll() {
-            return returned;
-        }
-        assert!(Instant::now() < deadline, "no completion");
-        std::thread::yield_now();
     }
 }
 
@@ -90,7 +73,7 @@ fn a_completion_returns_no_memory_of_another_stream() {
     streams.swap_completions();
     let initiator = &mut streams.initiator;
     let blocks = initiator.send_queue().blocks();
-    let mut next = || wait(|| initiator.poll_one().unwrap());
+    let mut next = || until(|| initiator.poll_one().unwrap());
     is_sent(next(), 2, SendOperation::Write, &[0; 8]);
     is_sent(next(), 1, SendOperation::Read, WORD);
     assert_eq!(initiator.poll_one().unwrap().map(|returned| returned.id), None);
@@ -105,14 +88,14 @@ fn a_failure_returns_no_memory_of_another_stream() {
     streams.post(&rig, Remote { rkey: remote.rkey ^ 0x5500, ..remote });
     streams.swap_completions();
     let initiator = &mut streams.initiator;
-    let failed = wait(|| initiator.poll_one().unwrap());
+    let failed = until(|| initiator.poll_one().unwrap());
     assert_eq!(failed.id, 2);
     assert!(matches!(failed.outcome, Outcome::Failed(f) if f.status == Status::RemoteAccess));
     assert_eq!(failed.buffers.one().unwrap().len(), 8);
     initiator.go_on().unwrap();
     // The READ holds its block, whatever completed behind it.
     assert!(!initiator.send_queue().is_idle());
-    is_sent(wait(|| initiator.poll_one().unwrap()), 1, SendOperation::Read, WORD);
+    is_sent(until(|| initiator.poll_one().unwrap()), 1, SendOperation::Read, WORD);
     assert!(initiator.send_queue().is_idle());
 }
 
@@ -123,7 +106,7 @@ fn what_completed_before_an_older_request_is_not_in_flight_at_the_close() {
     streams.post(&rig, streams.target.remote(64));
     streams.swap_completions();
     let mut initiator = streams.initiator;
-    is_sent(wait(|| initiator.poll_one().unwrap()), 2, SendOperation::Write, &[0; 8]);
+    is_sent(until(|| initiator.poll_one().unwrap()), 2, SendOperation::Write, &[0; 8]);
     let sends = initiator.close().unwrap().sends;
     let lengths = sends.iter().map(|(id, buffers)| (*id, buffers.slices()[0].len()));
     assert_eq!(lengths.collect::<Vec<_>>(), [(1, WORD.len())]);
@@ -140,7 +123,7 @@ fn threads_that_share_streams_get_no_memory_of_another_stream() {
     let write = RdmaWrite::new(MrSlice::from(rig.memory(4)), streams.target.remote(64));
     // One that asks for no completion has one, too.
     producer.post(3, write.to(to.on_stream(3))).unwrap();
-    let mut next = || wait(|| polling.poll_one().unwrap());
+    let mut next = || until(|| polling.poll_one().unwrap());
     is_sent(next(), 2, SendOperation::Write, &[0; 8]);
     is_sent(next(), 1, SendOperation::Read, WORD);
     is_sent(next(), 3, SendOperation::Write, &[0; 4]);

@@ -2,8 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::Instant;
-
 use mlx5::Error;
 use mlx5::cqe::{ReceiveKind, SendOperation, Status};
 use mlx5::endpoint::{
@@ -11,38 +9,21 @@ use mlx5::endpoint::{
 };
 use mlx5::ib::{Receives, Transport, Uc, Ud};
 use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig};
-use mlx5::verbs::{
-    AddressHandle, QueuePair, QueuePairBuilder, Rts, UdInitAttributes, UnreliableRtsAttributes,
-};
-use mlx5::wqe::{Inline, Nop, RdmaWrite, RdmaWriteImm, SendImm, SendMessage, UdAddress};
+use mlx5::verbs::{QueuePair, QueuePairBuilder, Rts, UdInitAttributes, UnreliableRtsAttributes};
+use mlx5::wqe::{Inline, Nop, RdmaWrite, RdmaWriteImm, SendImm, SendMessage};
 
-use super::unreliable::QKEY;
-use crate::rig::{PATIENCE, Rig};
+use rig::{QKEY, Rig, until};
 
 fn shape<T: Receives>(rig: &Rig, cq: &mlx5::verbs::CompletionQueue) -> QueuePairBuilder<T> {
     QueuePairBuilder::new(&rig.pd, cq).max_inline_data(64).max_send_wr(16).max_recv_wr(16)
 }
 
 fn wait<T: Transport>(channel: &mut Endpoint<T>) -> Returned {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match channel.poll().next() {
-            Some(returned) => return returned.unwrap(),
-            None => assert!(Instant::now() < deadline, "no completion"),
-        }
-        std::thread::yield_now();
-    }
+    until(|| channel.poll().next()).unwrap()
 }
 
 fn wait_for_any<T: Transport>(all: &mut Endpoints<T>) -> (ConnectionKey, Returned) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(polled) = all.poll_one().unwrap() {
-            return polled;
-        }
-        assert!(Instant::now() < deadline, "no completion");
-        std::thread::yield_now();
-    }
+    until(|| all.poll_one().unwrap())
 }
 
 fn sent<T: Transport>(channel: &mut Endpoint<T>, id: u64, operation: SendOperation) -> Buffers {
@@ -50,30 +31,6 @@ fn sent<T: Transport>(channel: &mut Endpoint<T>, id: u64, operation: SendOperati
     assert!(matches!(returned.outcome, Outcome::Sent(done) if done.operation == operation));
     assert_eq!(returned.id, id);
     returned.buffers
-}
-
-fn text(rig: &Rig, text: &str) -> MrSlice {
-    let mut slice: MrSlice = rig.memory(text.len()).into();
-    slice.write(0, text.as_bytes());
-    slice
-}
-
-/// Two connections to each other.
-fn connections(rig: &Rig) -> [Endpoint<Uc>; 2] {
-    let cqs = [(); 2].map(|()| rig.cq(64));
-    let mut readers = cqs.each_ref().map(|cq| CqReader::new(cq).unwrap());
-    let [first, second] = cqs.each_ref().map(|cq| rig.init(shape::<Uc>(rig, cq)));
-    let config = ReceiveConfig::default();
-    let receivers = [
-        Receiver::new(&first, &mut readers[0], config).unwrap(),
-        Receiver::new(&second, &mut readers[1], config).unwrap(),
-    ];
-    let (first, second) = rig.connect(first, second);
-    let mut parts = receivers.into_iter().zip(readers);
-    [first, second].map(|qp| {
-        let (receiver, completions) = parts.next().unwrap();
-        Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap()
-    })
 }
 
 fn datagrams(rig: &Rig) -> Endpoint<Ud> {
@@ -86,25 +43,18 @@ fn datagrams(rig: &Rig) -> Endpoint<Ud> {
     Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap()
 }
 
-/// The way to `there`.
-fn address(rig: &Rig, there: &Endpoint<Ud>) -> UdAddress {
-    let qp = there.queue_pair();
-    let way = rig.local.address(&rig.local.connection_data(qp));
-    UdAddress::new(&AddressHandle::new(&rig.pd, &way).unwrap(), qp.number(), QKEY)
-}
-
 #[test]
 fn connections_give_their_memory_back() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, mut b] = connections(&rig);
+    let [mut a, mut b] = rig.pair::<Uc>().endpoints();
     let target = rig.memory(64);
     let remote = target.remote(0).unwrap();
     for id in 0..3 {
         b.post_receive(id, MrSlice::from(rig.memory(32))).unwrap();
     }
-    a.post(1, SendMessage::new(text(&rig, "one")).signaled()).unwrap();
+    a.post(1, SendMessage::new(rig.text("one")).signaled()).unwrap();
     assert_eq!(sent(&mut a, 1, SendOperation::Send).one().unwrap().to_vec(), b"one");
-    a.post(2, RdmaWrite::new(text(&rig, "two"), remote)).unwrap();
+    a.post(2, RdmaWrite::new(rig.text("two"), remote)).unwrap();
     a.post(3, RdmaWriteImm::new(Inline(b"three"), remote.offset(8), 33).signaled()).unwrap();
     // The unsignaled one comes first.
     let second = wait(&mut a);
@@ -129,13 +79,13 @@ fn connections_give_their_memory_back() {
 fn datagrams_give_their_memory_back() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
-    let to = address(&rig, &b);
+    let to = rig.address(b.queue_pair(), QKEY);
     // Many laps of a ring in which each takes two blocks.
     for round in 0..100 {
         b.post_receive(round, MrSlice::from(rig.memory(64))).unwrap();
         b.post_receive(round, MrSlice::from(rig.memory(64))).unwrap();
-        a.post(1, SendMessage::new(text(&rig, "first")).to(&to)).unwrap();
-        a.post(2, SendImm::new(text(&rig, "second"), 9).signaled().to(to)).unwrap();
+        a.post(1, SendMessage::new(rig.text("first")).to(&to)).unwrap();
+        a.post(2, SendImm::new(rig.text("second"), 9).signaled().to(to)).unwrap();
         let first = wait(&mut a);
         assert_eq!((first.id, first.outcome), (1, Outcome::SentUnsignaled { byte_len: 5 }));
         assert_eq!(first.buffers.one().unwrap().to_vec(), b"first");
@@ -155,13 +105,13 @@ fn datagrams_give_their_memory_back() {
 fn what_fails_or_is_refused_comes_back_too() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (mut a, b) = (datagrams(&rig), datagrams(&rig));
-    let to = address(&rig, &b);
+    let to = rig.address(b.queue_pair(), QKEY);
     let long = MrSlice::from(rig.memory(rig.local.attributes().active_mtu.bytes() + 1));
     a.post(1, SendMessage::new(long).to(&to)).unwrap();
     let failed = wait(&mut a);
     assert!(matches!(failed.outcome, Outcome::Failed(f) if f.status == Status::LocalLength));
     assert!(failed.buffers.one().is_ok());
-    let refused = a.post(2, SendMessage::new(text(&rig, "mine")).to(&to)).unwrap_err();
+    let refused = a.post(2, SendMessage::new(rig.text("mine")).to(&to)).unwrap_err();
     assert_eq!(refused.error, PostError::WrongState);
     assert_eq!(refused.operation.into_operation().into_payload().to_vec(), b"mine");
 }
@@ -169,14 +119,14 @@ fn what_fails_or_is_refused_comes_back_too() {
 /// A request beyond the MTU, which fails, and one behind it, which is flushed.
 fn fail(rig: &Rig, mut post: impl FnMut(u64, MrSlice)) {
     post(1, rig.memory(rig.local.attributes().active_mtu.bytes() + 1).into());
-    post(2, text(rig, "flushed"));
+    post(2, rig.text("flushed"));
 }
 
 #[test]
 fn an_endpoint_recovers_after_a_datagram_beyond_the_mtu() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
-    let to = address(&rig, &b);
+    let to = rig.address(b.queue_pair(), QKEY);
     let right = a.recover();
     assert!(matches!(right, Err(Error::Queue(QueueError::WrongState { .. }))), "{right:?}");
     fail(&rig, |id, slice| a.post(id, SendMessage::new(slice).to(&to)).unwrap());
@@ -188,7 +138,7 @@ fn an_endpoint_recovers_after_a_datagram_beyond_the_mtu() {
     assert!(matches!(flushed.outcome, Outcome::Failed(f) if f.status == Status::Flushed));
     a.recover().unwrap();
     b.post_receive(3, MrSlice::from(rig.memory(64))).unwrap();
-    a.post(3, SendMessage::new(text(&rig, "again")).signaled().to(&to)).unwrap();
+    a.post(3, SendMessage::new(rig.text("again")).signaled().to(&to)).unwrap();
     assert_eq!(sent(&mut a, 3, SendOperation::Send).one().unwrap().to_vec(), b"again");
     assert!(matches!(wait(&mut b).outcome, Outcome::Received(_)));
 }
@@ -204,7 +154,7 @@ fn one_of_several_connections_recovers() {
         let qp = qp.init(&UdInitAttributes::new(1, QKEY)).unwrap().rtr().unwrap();
         all.insert(qp.rts(&UnreliableRtsAttributes::default()).unwrap(), config).unwrap()
     });
-    let to = address(&rig, &datagrams(&rig));
+    let to = rig.address(datagrams(&rig).queue_pair(), QKEY);
     fail(&rig, |id, slice| all.post(first, id, SendMessage::new(slice).to(&to)).unwrap());
     let fails = |polled: (_, Returned), id| {
         let (key, returned) = polled;

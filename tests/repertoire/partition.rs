@@ -2,15 +2,11 @@
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Rc, Ud};
-use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{
-    AckTimeout, InitAttributes, QueuePair, QueuePairBuilder, RtsAttributes, UdInitAttributes,
-    UnreliableRtsAttributes,
-};
+use mlx5::verbs::{AckTimeout, InitAttributes, UdInitAttributes};
 use mlx5::wqe::{Inline, SendMessage};
 
-use crate::rig::Rig;
-use crate::unreliable::{QKEY, Side, address};
+use rig::Rig;
+use rig::{QKEY, Side};
 
 /// Places in the port's table: two partitions that it is a full member of, and one of which it is a
 /// limited one.
@@ -19,15 +15,7 @@ const FULL: u16 = 1;
 const LIMITED: u16 = 2;
 
 fn datagrams(rig: &Rig, pkey_index: u16) -> Side<Ud> {
-    let cq = rig.cq(64);
-    let builder = QueuePairBuilder::<Ud>::new(&rig.pd, &cq).max_inline_data(64);
-    let attributes = UdInitAttributes { pkey_index, ..UdInitAttributes::new(1, QKEY) };
-    let qp = builder.build().unwrap().init(&attributes).unwrap();
-    let mut completions = CqReader::new(&cq).unwrap();
-    let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let qp = qp.rtr().unwrap().rts(&UnreliableRtsAttributes::default()).unwrap();
-    let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    Side { memory: rig.memory(1 << 16), send, receive, completions, qp }
+    rig.datagrams_with(&UdInitAttributes { pkey_index, ..UdInitAttributes::new(1, QKEY) })
 }
 
 #[test]
@@ -52,7 +40,7 @@ fn datagrams_are_heard_in_their_partition_alone() {
     for from in indices {
         let mut sender = datagrams(&rig, from);
         for (at, to) in indices.into_iter().zip(&mut listeners) {
-            let address = address(&rig, to, QKEY);
+            let address = rig.address(&to.qp, QKEY);
             // SAFETY: the payload is copied into the WQE.
             unsafe {
                 sender
@@ -72,41 +60,19 @@ fn datagrams_are_heard_in_their_partition_alone() {
     }
 }
 
-/// Two reliable connections to each other, in these partitions.
+/// Two reliable connections to each other, in these partitions, with a receive each.
 fn connected(rig: &Rig, partitions: [u16; 2]) -> [Side<Rc>; 2] {
-    let cqs = [(); 2].map(|()| rig.cq(64));
-    let mut members = partitions.into_iter().zip(&cqs);
-    let mut qp = || {
-        let (pkey_index, cq) = members.next().unwrap();
-        let qp = QueuePair::builder(&rig.pd, cq).max_inline_data(64).build().unwrap();
-        qp.init(&InitAttributes { pkey_index, ..rig.local.init() }).unwrap()
-    };
-    let rts = RtsAttributes {
-        timeout: AckTimeout::from_code(12).unwrap(),
-        retry_cnt: 1,
-        ..RtsAttributes::default()
-    };
-    let qps = [qp(), qp()];
-    let mut readers = cqs.each_ref().map(|cq| CqReader::new(cq).unwrap());
-    let mut receives = qps.iter().zip(&mut readers).map(|(qp, reader)| {
-        let mut receive = ReceiveQueue::new(qp, reader, ReceiveConfig::default()).unwrap();
-        let memory = rig.memory(4096);
-        let room = memory.sge(0, 64).unwrap();
-        // SAFETY: the memory lives as long as the queue.
-        unsafe { receive.post(7, room).unwrap() };
-        (receive, memory)
+    let pair =
+        rig.pair::<Rc>().init(|side, init| InitAttributes { pkey_index: partitions[side], ..init });
+    let pair = pair.attributes(|_, _, rts| {
+        (rts.timeout, rts.retry_cnt) = (AckTimeout::from_code(12).unwrap(), 1);
     });
-    let received = [receives.next().unwrap(), receives.next().unwrap()];
-    drop(receives);
-    let [first, second] = qps;
-    let (first, second) = rig.connect_with(first, second, rts);
-    let (mut readers, mut received) = (readers.into_iter(), received.into_iter());
-    [first, second].map(|qp| {
-        let (mut completions, (receive, memory)) =
-            (readers.next().unwrap(), received.next().unwrap());
-        let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-        Side { memory, send, receive, completions, qp }
-    })
+    let mut sides = pair.sides();
+    for side in &mut sides {
+        // SAFETY: the memory lives as long as the queue.
+        unsafe { side.receive.post(7, side.sge(0, 64)).unwrap() };
+    }
+    sides
 }
 
 #[test]

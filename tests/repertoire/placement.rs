@@ -14,8 +14,8 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{Inline, RdmaWrite};
 
-use crate::rig::verbs::{CqMemory, QpMemory};
-use crate::rig::{Rig, wait};
+use rig::verbs::{CqMemory, QpMemory};
+use rig::{Rig, wait};
 
 /// A completion queue and a queue pair, connected to itself, in that memory.
 fn placed<A: QueueAllocator>(
@@ -24,10 +24,8 @@ fn placed<A: QueueAllocator>(
 ) -> mlx5::Result<(CompletionQueue, QueuePair<Rc, Rts>)> {
     let cq = CompletionQueue::builder(&rig.context, 200).placement(&rig.pd, memory).build()?;
     let builder = QueuePair::builder(&rig.pd, &cq).max_inline_data(64).placement(memory);
-    let qp = rig.to_init(builder.thread_domain(&ThreadDomain::new(&rig.context)?).build()?);
-    let end = rig.local.connection_data(&qp);
-    let qp = qp.rtr(&rig.local.rtr(&end, &end))?.rts(&rig.local.rts(&end, &end))?;
-    Ok((cq, qp))
+    let qp = builder.thread_domain(&ThreadDomain::new(&rig.context)?).build()?;
+    Ok((cq, rig.looped(rig.to_init(qp))))
 }
 
 /// The addresses of rings and records.

@@ -8,8 +8,8 @@ use mlx5::wqe::{Field, InlineBytes, RdmaWrite, RdmaWriteImm, SendImm, SendMessag
 use mlx5_model::Mode;
 
 use super::dynamic::{Initiator, Target};
-use super::unreliable::{QKEY, Side, address, connected, datagrams};
-use crate::rig::{Rig, wait};
+use rig::{QKEY, Side};
+use rig::{Rig, wait};
 
 const PRICE: Field<8, 8> = Field;
 const SEQUENCE: Field<97, 4> = Field;
@@ -42,7 +42,7 @@ fn sent<O, T: Transport>(completions: &mut CqReader, prepared: &mut Prepared<O, 
 #[test]
 fn on_an_unreliable_connection() {
     let rig = Rig::new(Mode::Trapped);
-    let [a, mut b] = connected::<mlx5::ib::Uc>(&rig);
+    let [a, mut b] = rig.pair::<mlx5::ib::Uc>().sides();
     let Side { send, mut completions, receive: _receive, .. } = a;
     let blocks = u64::from(send.blocks());
     let mut prepared = Prepared::new(send);
@@ -63,8 +63,8 @@ fn on_an_unreliable_connection() {
 #[test]
 fn as_datagrams_and_after_a_failure_once_the_queue_has_recovered() {
     let rig = Rig::new(Mode::Trapped);
-    let (a, mut b) = (datagrams(&rig), datagrams(&rig));
-    let to = address(&rig, &b, QKEY);
+    let (a, mut b) = (rig.datagrams(), rig.datagrams());
+    let to = rig.address(&b.qp, QKEY);
     let Side { mut send, mut completions, receive: _receive, .. } = a;
     for round in 0..2 {
         let mut prepared = Prepared::new(send);

@@ -4,21 +4,21 @@
 
 use std::time::Instant;
 
-use mlx5::connect::{Connection, ConnectionData, Listener};
+use mlx5::connect::{Connection, Listener};
 use mlx5::ib::{Receives, Transport, Ud};
-use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Connected, Init, MemoryRegion, QueuePair, QueuePairBuilder,
+    AddressHandle, CompletionQueue, Connected, MemoryRegion, QueuePair, QueuePairBuilder,
     RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{Remote, Sge};
 use mlx5_sys::verbs::{ibv_send_wr, ibv_wc, ibv_wc_status, ibv_wr_opcode};
 
 use super::multicast::GROUPS;
-use super::unreliable::{QKEY, Side};
-use crate::rig::process::{self, Peer};
-use crate::rig::verbs::{self, Request};
-use crate::rig::{PATIENCE, Rig};
+use rig::pair::Pair;
+use rig::process::{self, Peer};
+use rig::verbs::{self, Request};
+use rig::{Line, QKEY, Side};
+use rig::{PATIENCE, Rig};
 
 /// In the peer's environment: where the test listens.
 const ADDRESS: &str = "MLX5_PEER_ADDRESS";
@@ -48,33 +48,17 @@ pub fn with_peer(
     other.end();
 }
 
-/// A queue pair in INIT as both kinds of sides have it.
-fn shape<T: Receives + Connected>(rig: &Rig, cq: &CompletionQueue) -> QueuePair<T, Init> {
-    let builder = QueuePairBuilder::<T>::new(&rig.pd, cq);
-    rig.init(builder.max_send_wr(64).max_recv_wr(128).max_inline_data(64))
-}
-
 /// Changes attributes of a connection before it is made, except the other side's address.
 pub type Attributes<'a> = &'a dyn Fn(&mut RtrAttributes, &mut RtsAttributes);
 
-/// Connects a queue pair to the other process's, which sends the places of its memory.
-fn connect<T>(
-    rig: &Rig,
-    control: &mut Connection,
-    qp: QueuePair<T, Init>,
-    memory: &MemoryRegion,
-    change: Attributes,
-) -> (QueuePair<T, Rts>, Remote)
+/// A connection to the other process, as both kinds of sides have it.
+fn pair<'a, T>(rig: &'a Rig, change: Attributes<'a>) -> Pair<'a, T>
 where
-    T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
+    T: Receives + Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
 {
-    let mine = ConnectionData { region: Some(memory.into()), ..rig.local.connection_data(&qp) };
-    let theirs = control.exchange(&mine).unwrap();
-    let (mut rtr, mut rts) = (rig.local.rtr(&mine, &theirs), rig.local.rts(&mine, &theirs));
-    change(&mut rtr, &mut rts);
-    let qp = qp.rtr(&rtr.into()).unwrap().rts(&rts.into()).unwrap();
-    let region = theirs.region.unwrap();
-    (qp, Remote::new(region.address, region.rkey))
+    let pair = rig.pair::<T>().entries(512).memory(MEMORY);
+    let pair = pair.qp(|qp| qp.max_send_wr(64).max_recv_wr(128).max_inline_data(64));
+    pair.attributes(move |_, rtr, rts| change(rtr, rts))
 }
 
 /// Either side's end of a connection between the processes, and the other side's memory.
@@ -82,14 +66,7 @@ pub fn connected<T>(rig: &Rig, control: &mut Connection, change: Attributes) -> 
 where
     T: Receives + Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
 {
-    let cq = rig.cq(512);
-    let qp = shape::<T>(rig, &cq);
-    let mut completions = CqReader::new(&cq).unwrap();
-    let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let memory = rig.memory(MEMORY);
-    let (qp, remote) = connect(rig, control, qp, &memory, change);
-    let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    (Side { memory, send, receive, completions, qp }, remote)
+    pair(rig, change).side_to(control)
 }
 
 /// A side whose queues libmlx5 posts to and polls.
@@ -105,9 +82,7 @@ where
 {
     /// Connects like the function [`connected`].
     pub fn connected(rig: &Rig, control: &mut Connection, change: Attributes) -> (Self, Remote) {
-        let cq = rig.cq(512);
-        let memory = rig.memory(MEMORY);
-        let (qp, remote) = connect(rig, control, shape::<T>(rig, &cq), &memory, change);
+        let (Line { qp, cq, memory }, remote) = pair(rig, change).line_to(control);
         (Self { memory, qp, cq }, remote)
     }
 }

@@ -8,8 +8,8 @@ use mlx5::ring::{CqReader, DedicatedRegister, QueueError, RegisterUse, SendConfi
 use mlx5::verbs::{CompletionQueue, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{Inline, RdmaWrite};
 
-use crate::rig::verbs::QpMemory;
-use crate::rig::{Rig, wait};
+use rig::verbs::QpMemory;
+use rig::{Rig, wait};
 
 const QUEUES: usize = 3;
 
@@ -17,9 +17,7 @@ const QUEUES: usize = 3;
 fn made_in(rig: &Rig, domain: &ThreadDomain, cq: &CompletionQueue) -> QueuePair<Rc, Rts> {
     let builder = QueuePair::builder(&rig.pd, cq).max_inline_data(64).max_send_wr(16);
     let qp = rig.init(builder.thread_domain(domain));
-    let end = rig.local.connection_data(&qp);
-    let qp = qp.rtr(&rig.local.rtr(&end, &end)).unwrap();
-    qp.rts(&rig.local.rts(&end, &end)).unwrap()
+    rig.looped(qp)
 }
 
 #[test]

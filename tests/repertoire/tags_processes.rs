@@ -11,7 +11,7 @@ use mlx5::wqe::{InlineGather, Rendezvous, SendMessage, Tag, TagHeader, TagKind};
 
 use super::processes::with_peer;
 use super::tags::{Matcher, Sender};
-use crate::rig::{PATIENCE, Rig};
+use rig::{PATIENCE, Rig};
 
 const MESSAGES: u64 = 60;
 /// Bytes of a message that is fetched.

@@ -10,8 +10,8 @@ use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{Inline, Nop, SendMessage, Sge};
 use mlx5_sys::verbs::{ibv_qp, ibv_wc_opcode, ibv_wr_opcode};
 
-use crate::rig::verbs::{QpMemory, Request, poll, post_receive, post_send};
-use crate::rig::{PATIENCE, Rig, wait};
+use rig::verbs::{QpMemory, Request, poll, post_receive, post_send};
+use rig::{PATIENCE, Rig, wait};
 
 /// A queue pair connected to itself, which no queue of this crate has seen.
 struct Loop {
@@ -26,9 +26,7 @@ impl Loop {
         let rig = Rig::new(mlx5_model::Mode::Trapped);
         let cq = rig.cq(256);
         let qp = rig.init(QueuePair::builder(&rig.pd, &cq).max_inline_data(64));
-        let end = rig.local.connection_data(&qp);
-        let qp = qp.rtr(&rig.local.rtr(&end, &end)).unwrap();
-        let qp = qp.rts(&rig.local.rts(&end, &end)).unwrap();
+        let qp = rig.looped(qp);
         Self { qp, memory: rig.memory(4096), cq, rig }
     }
 
@@ -207,9 +205,7 @@ fn a_reset_makes_everybody_start_anew() {
     hand_back(queues);
     let Loop { qp, memory, cq, rig } = pair;
     let qp = rig.to_init(qp.reset().unwrap());
-    let end = rig.local.connection_data(&qp);
-    let qp = qp.rtr(&rig.local.rtr(&end, &end)).unwrap();
-    let qp = qp.rts(&rig.local.rts(&end, &end)).unwrap();
+    let qp = rig.looped(qp);
     let pair = Loop { qp, memory, cq, rig };
     assert_eq!(pair.record(), 0);
     // libmlx5 posts from the start again, and this crate still reads the CQ.

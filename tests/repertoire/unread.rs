@@ -7,8 +7,8 @@ use mlx5::verbs::{QueuePair, Rts, SharedReceiveQueue};
 use mlx5::wqe::{Inline, SendMessage};
 use mlx5_model::Mode;
 
-use crate::rig::verbs::SrqMemory;
-use crate::rig::{Rig, wait};
+use rig::verbs::SrqMemory;
+use rig::{Rig, wait};
 
 /// A connection to one of the shared queue's queue pairs, which completes on a CQ of its own.
 fn connected(rig: &Rig, srq: &SharedReceiveQueue) -> (Client, QueuePair<Rc, Rts>) {

@@ -1,120 +1,20 @@
 //! Unreliable connections and datagrams: which messages arrive, and which do not.
 
-use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
-use mlx5::ib::{Receives, Transport, Uc, Ud};
-use mlx5::ring::{CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Connected, MemoryRegion, QpState, QueuePair, QueuePairBuilder,
-    RtrAttributes, Rts, RtsAttributes, UcRtrAttributes, UdInitAttributes, UnreliableRtsAttributes,
-};
+use mlx5::cqe::{QueueKind, ReceiveKind, SendOperation, Status};
+use mlx5::ib::{Transport, Uc};
+use mlx5::ring::PostError;
+use mlx5::verbs::{AddressHandle, MemoryRegion, QpState, QueuePairBuilder, UcRtrAttributes};
 use mlx5::wqe::{
     Inline, Nop, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, UdAddress,
 };
 
-use crate::rig::process::on_roce;
-use crate::rig::{Rig, wait};
-
-/// One side: a queue pair with its queues and memory.
-pub struct Side<T: Transport> {
-    pub memory: MemoryRegion,
-    pub send: SendQueue<T>,
-    pub receive: ReceiveQueue,
-    pub completions: CqReader,
-    pub qp: QueuePair<T, Rts>,
-}
-
-/// Bytes of each side's memory.
-const MEMORY: usize = 1 << 16;
-/// The Q_Key of the datagram queue pairs here.
-pub const QKEY: u32 = 0x1ee7_5eed;
-
-impl<T: Transport> Side<T> {
-    pub fn sge(&self, offset: usize, length: usize) -> Sge {
-        self.memory.sge(offset, length).unwrap()
-    }
-
-    pub fn remote(&self, offset: usize) -> Remote {
-        self.memory.remote(offset).unwrap()
-    }
-
-    pub fn wait(&mut self) -> Completion {
-        wait(&mut self.completions, &mut (&mut self.send, &mut self.receive))
-    }
-
-    pub fn received(&mut self) -> ReceiveDone {
-        match self.wait() {
-            Completion::Receive(done) => done,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    pub fn sent(&mut self) -> (u64, SendOperation) {
-        match self.wait() {
-            Completion::Send(done) => (done.id, done.operation),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    pub fn is_quiet(&mut self) {
-        let queues = &mut (&mut self.send, &mut self.receive);
-        assert_eq!(self.completions.poll(queues), Ok(None));
-    }
-}
-
-fn shape<T: Receives>(rig: &Rig, cq: &CompletionQueue) -> QueuePairBuilder<T> {
-    QueuePairBuilder::new(&rig.pd, cq).max_send_sge(4).max_recv_sge(4).max_inline_data(200)
-}
-
-/// Two unreliable connections to each other.
-fn connections(rig: &Rig) -> [Side<Uc>; 2] {
-    connected(rig)
-}
-
-/// Two connections to each other.
-pub fn connected<T>(rig: &Rig) -> [Side<T>; 2]
-where
-    T: Receives + Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
-{
-    let cqs = [(); 2].map(|()| rig.cq(256));
-    let qps = cqs.each_ref().map(|cq| rig.init(shape::<T>(rig, cq)));
-    let mut readers = cqs.map(|cq| CqReader::new(&cq).unwrap());
-    let mut receives = Vec::new();
-    for (qp, reader) in qps.iter().zip(&mut readers) {
-        receives.push(ReceiveQueue::new(qp, reader, ReceiveConfig::default()).unwrap());
-    }
-    let [first, second] = qps;
-    let (first, second) = rig.connect(first, second);
-    let mut receives = receives.into_iter();
-    let mut readers = readers.into_iter();
-    [first, second].map(|qp| {
-        let (mut completions, receive) = (readers.next().unwrap(), receives.next().unwrap());
-        let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-        Side { memory: rig.memory(MEMORY), send, receive, completions, qp }
-    })
-}
-
-/// A datagram queue pair.
-pub fn datagrams(rig: &Rig) -> Side<Ud> {
-    let cq = rig.cq(256);
-    let qp = shape::<Ud>(rig, &cq).build().unwrap();
-    let qp = qp.init(&UdInitAttributes::new(1, QKEY)).unwrap();
-    let mut completions = CqReader::new(&cq).unwrap();
-    let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let qp = qp.rtr().unwrap().rts(&UnreliableRtsAttributes::default()).unwrap();
-    let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    Side { memory: rig.memory(MEMORY), send, receive, completions, qp }
-}
-
-/// The address of that side, as others send to it.
-pub fn address(rig: &Rig, to: &Side<Ud>, qkey: u32) -> UdAddress {
-    let way = rig.local.address(&rig.local.connection_data(&to.qp));
-    UdAddress::new(&AddressHandle::new(&rig.pd, &way).unwrap(), to.qp.number(), qkey)
-}
+use rig::process::on_roce;
+use rig::{QKEY, Rig, Side};
 
 #[test]
 fn a_connection_sends_and_writes() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, mut b] = connections(&rig);
+    let [mut a, mut b] = rig.pair::<Uc>().sides();
     // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         a.memory.write(0, b"sent by entries");
@@ -160,9 +60,9 @@ fn a_connection_sends_and_writes() {
 #[test]
 fn datagrams_reach_whom_each_is_addressed_to() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let mut a = datagrams(&rig);
-    let mut others = [datagrams(&rig), datagrams(&rig)];
-    let addresses = others.each_ref().map(|other| address(&rig, other, QKEY));
+    let mut a = rig.datagrams();
+    let mut others = [rig.datagrams(), rig.datagrams()];
+    let addresses = others.each_ref().map(|other| rig.address(&other.qp, QKEY));
     // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         for other in &mut others {
@@ -217,26 +117,24 @@ fn state<T: Transport>(side: &Side<T>) -> QpState {
 }
 
 fn failed<T: Transport>(side: &mut Side<T>) -> (u64, QueueKind, Status) {
-    match side.wait() {
-        Completion::Failed(failure) => (failure.id, failure.queue, failure.status),
-        other => panic!("{other:?}"),
-    }
+    let failure = side.failed();
+    (failure.id, failure.queue, failure.status)
 }
 
 #[test]
 fn datagrams_that_nobody_wants_are_lost_in_silence() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
-    let right = address(&rig, &b, QKEY);
+    let (mut a, mut b) = (rig.datagrams(), rig.datagrams());
+    let right = rig.address(&b.qp, QKEY);
     let way = rig.local.address(&rig.local.connection_data(&b.qp));
     let handle = AddressHandle::new(&rig.pd, &way).unwrap();
     let number = b.qp.number();
     // No receive is posted, a wrong key, an unassigned queue pair number, and a queue pair of
     // another transport.
-    let [connection, _] = connections(&rig);
+    let [connection, _] = rig.pair::<Uc>().sides();
     let others = [
         right,
-        address(&rig, &b, QKEY + 1),
+        rig.address(&b.qp, QKEY + 1),
         UdAddress::new(&handle, 5, QKEY),
         UdAddress::new(&handle, connection.qp.number(), QKEY),
     ];
@@ -262,8 +160,8 @@ fn datagrams_that_nobody_wants_are_lost_in_silence() {
 #[test]
 fn a_datagram_is_one_packet_at_most() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
-    let to = address(&rig, &b, QKEY);
+    let (mut a, mut b) = (rig.datagrams(), rig.datagrams());
+    let to = rig.address(&b.qp, QKEY);
     let longest = rig.local.attributes().active_mtu.bytes();
     // SAFETY: memory lives to the end.
     unsafe {
@@ -280,7 +178,7 @@ fn a_datagram_is_one_packet_at_most() {
         let refused = a.send.post(3, SendMessage::new(a.sge(0, 1)).signaled().to(&to));
         assert_eq!(refused, Err(PostError::WrongState));
         a.receive.post(5, a.sge(1000, 100)).unwrap();
-        let back = address(&rig, &a, QKEY);
+        let back = rig.address(&a.qp, QKEY);
         b.send.post(4, SendMessage::new(Inline(b"still there")).signaled().to(&back)).unwrap();
         assert_eq!(
             (b.sent().0, a.received().id, a.memory.to_vec(1040, 11)),
@@ -292,8 +190,8 @@ fn a_datagram_is_one_packet_at_most() {
 #[test]
 fn a_datagram_needs_room_for_its_header_too() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
-    let to = address(&rig, &b, QKEY);
+    let (mut a, mut b) = (rig.datagrams(), rig.datagrams());
+    let to = rig.address(&b.qp, QKEY);
     // SAFETY: memory lives to the end.
     unsafe {
         b.receive.post(1, b.sge(0, 42)).unwrap();
@@ -309,7 +207,7 @@ fn a_datagram_needs_room_for_its_header_too() {
 #[test]
 fn a_connection_loses_what_finds_no_receive_and_goes_on() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, mut b] = connections(&rig);
+    let [mut a, mut b] = rig.pair::<Uc>().sides();
     // SAFETY: memory lives to the end.
     unsafe {
         for id in 0..3 {
@@ -339,9 +237,9 @@ fn a_connection_loses_what_finds_no_receive_and_goes_on() {
 #[test]
 fn memory_that_the_sender_may_not_read_stops_its_send_queue() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, mut b] = connections(&rig);
-    let (mut c, d) = (datagrams(&rig), datagrams(&rig));
-    let to = address(&rig, &d, QKEY);
+    let [mut a, mut b] = rig.pair::<Uc>().sides();
+    let (mut c, d) = (rig.datagrams(), rig.datagrams());
+    let to = rig.address(&d.qp, QKEY);
     let wrong = |side: &MemoryRegion| Sge::new(side.address(), 8, side.lkey() ^ 0xff00);
     // SAFETY: memory lives to the end.
     unsafe {
@@ -362,7 +260,7 @@ fn memory_that_the_sender_may_not_read_stops_its_send_queue() {
 #[test]
 fn addresses_that_do_not_fit_are_told_apart() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let good = rig.local.address(&rig.local.connection_data(&datagrams(&rig).qp));
+    let good = rig.local.address(&rig.local.connection_data(&rig.datagrams().qp));
     let refused = |way: &mlx5::verbs::AddressVector| {
         AddressHandle::new(&rig.pd, way).unwrap_err().to_string()
     };

@@ -8,8 +8,8 @@ use mlx5::ring::{DrainError, PostError, QueueError, SendQueue};
 use mlx5::verbs::QpState;
 use mlx5::wqe::{Inline, Nop, PostOn, RdmaWrite, SendMessage, Sge};
 
-use crate::rig::{PATIENCE, Rig};
-use crate::unreliable::{QKEY, Side, address, connected, datagrams};
+use rig::{PATIENCE, Rig};
+use rig::{QKEY, Side};
 
 fn failures<T: mlx5::ib::Transport>(side: &mut Side<T>, count: usize) -> Vec<(u64, Status)> {
     let mut next = || match side.wait() {
@@ -67,12 +67,12 @@ fn stop_and_go<T: Recoverable, G: PostOn<T> + Clone, B: PostOn<T> + Clone>(
 #[test]
 fn a_datagram_queue_goes_on_after_an_error() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
-    let to = address(&rig, &b, QKEY);
+    let (mut a, mut b) = (rig.datagrams(), rig.datagrams());
+    let to = rig.address(&b.qp, QKEY);
     let good = SendMessage::new(a.sge(0, 10)).to(to);
     let bad = SendMessage::new(Sge::new(8, 8, 0x7777_7700)).to(to);
     // The receive queue of the failed side works meanwhile.
-    let back = address(&rig, &a, QKEY);
+    let back = rig.address(&a.qp, QKEY);
     stop_and_go(
         &mut a,
         &mut b,
@@ -95,7 +95,7 @@ fn a_datagram_queue_goes_on_after_an_error() {
 #[test]
 fn an_unreliable_connection_goes_on_after_an_error() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, mut b] = connected::<Uc>(&rig);
+    let [mut a, mut b] = rig.pair::<Uc>().sides();
     let good = RdmaWrite::new(a.sge(0, 10), b.remote(0));
     let bad = RdmaWrite::new(Sge::new(8, 8, 0x7777_7700), b.remote(0));
     stop_and_go(&mut a, &mut b, (good, bad), |_| {}, |_| {});
@@ -104,7 +104,7 @@ fn an_unreliable_connection_goes_on_after_an_error() {
 #[test]
 fn what_nothing_reports_is_taken_back() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, b] = connected::<Rc>(&rig);
+    let [mut a, b] = rig.pair::<Rc>().sides();
     assert_eq!(a.send.reclaim(9), Ok(false));
     let all = a.send.free_blocks();
     // SAFETY: memory lives to the end.
@@ -145,7 +145,7 @@ fn what_nothing_reports_is_taken_back() {
 #[test]
 fn queues_are_drained() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, mut b] = connected::<Rc>(&rig);
+    let [mut a, mut b] = rig.pair::<Rc>().sides();
     // SAFETY: memory lives to the end, and is accessed only after the requests complete.
     unsafe {
         for id in 0..10 {

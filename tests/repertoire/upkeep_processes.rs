@@ -16,8 +16,8 @@ use mlx5_sys::verbs::{
 };
 
 use super::processes::{Library, connected, exchange_datagrams, with_peer};
-use super::unreliable::{QKEY, Side, datagrams};
-use crate::rig::{PATIENCE, Rig};
+use rig::{PATIENCE, Rig};
+use rig::{QKEY, Side};
 
 /// So many that rings wrap.
 const ROUNDS: u32 = 50;
@@ -196,7 +196,7 @@ fn datagrams_go_on_after_an_error_and_reach_libmlx5() {
         datagrams_go_on_after_an_error_and_reach_libmlx5,
         peer_of_datagrams,
         |rig, mut control| {
-            let mut side = datagrams(&rig);
+            let mut side = rig.datagrams();
             let (handle, number) = exchange_datagrams(&rig, &mut control, &side.qp);
             let to = UdAddress::new(&handle, number, QKEY);
             control.barrier(1).unwrap();
@@ -222,7 +222,7 @@ fn datagrams_of_libmlx5_go_on_after_an_error() {
         datagrams_of_libmlx5_go_on_after_an_error,
         peer_whose_datagrams_fail,
         |rig, mut control| {
-            let mut side = datagrams(&rig);
+            let mut side = rig.datagrams();
             let (handle, number) = exchange_datagrams(&rig, &mut control, &side.qp);
             let to = UdAddress::new(&handle, number, QKEY);
             two(&mut side);

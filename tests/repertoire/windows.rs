@@ -10,9 +10,8 @@ use mlx5::wqe::{
 };
 
 use crate::pair::{EVERYTHING, End, LENGTH, Pair, Setup};
-use crate::rig::Rig;
-use crate::rig::verbs::QpMemory;
-use crate::unreliable::connected;
+use rig::Rig;
+use rig::verbs::QpMemory;
 
 const READ_AND_WRITE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 
@@ -424,7 +423,7 @@ impl Ring {
 #[test]
 fn a_window_is_bound_used_and_invalidated_on_an_unreliable_connection() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, mut b] = connected::<Uc>(&rig);
+    let [mut a, mut b] = rig.pair::<Uc>().sides();
     let mut window = MemoryWindow::<Type2>::new(&rig.pd).unwrap();
     let region = rig.pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
     let request = window.bind(b.qp.number(), 3, &region, 0, 64, READ_AND_WRITE).unwrap();

@@ -21,8 +21,8 @@ use mlx5_model::Mode;
 use super::made::{
     self, CompletionQueue, QueuePair, QueuePairBuilder, Rig, SharedReceiveQueue, XrcDomain,
 };
-use crate::rig::random::Random;
-use crate::rig::wait;
+use rig::random::Random;
+use rig::wait;
 
 const MEMORY: usize = 1 << 16;
 

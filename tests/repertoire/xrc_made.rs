@@ -8,7 +8,7 @@ use mlx5::wqe::{Inline, SendMessage, XrcAddress};
 use mlx5_model::Mode;
 
 use super::xrc::{connection, receiver};
-use crate::rig::{Rig, wait};
+use rig::{Rig, wait};
 
 #[test]
 fn a_domain_behind_a_file_is_found_by_every_context_that_opens_it() {

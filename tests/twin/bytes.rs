@@ -1,6 +1,6 @@
 //! Bytes of twins, as they are compared.
 
-use crate::rig::stores::Store;
+use rig::stores::Store;
 
 /// So many bytes of the WQE at that counter, without the queue pair's number.
 pub fn wqe(ring: &[u8], head: u32, bytes: usize) -> Vec<u8> {

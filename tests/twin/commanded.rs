@@ -1,8 +1,7 @@
 //! This crate on a queue pair made by verbs and on its twin made by command. The bytes of both
 //! rings, the doorbell record, and every register store are equal except for the queue pair's
-//! number. `twin_post.rs` and `unreliable.rs` show that on verbs they equal libmlx5's.
+//! number. `post.rs` and `unreliable.rs` show that on verbs they equal libmlx5's.
 
-use crate::rig::stores::{self, Store};
 use mlx5::connect::ConnectionData;
 use mlx5::devx::ByCommand;
 use mlx5::ib::{Rc, Uc};
@@ -12,10 +11,11 @@ use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
     SendMessage, Sge, Word,
 };
+use rig::stores::{self, Store};
 
-use crate::rig::made::{By, Cq, Qp, queue_pair};
-use crate::rig::random::Random;
-use crate::rig::{Rig, wait};
+use rig::made::{By, Cq, Qp, queue_pair};
+use rig::random::Random;
+use rig::{Rig, wait};
 
 const MEMORY: usize = 1 << 12;
 const POSTS: u32 = 400;
@@ -60,7 +60,7 @@ where
         let (record, receives) = match &qp {
             Qp::Verbs(qp) => {
                 // SAFETY: the queue pair is alive as long as the twin.
-                let memory = unsafe { crate::rig::verbs::QpMemory::new(qp.as_raw()) };
+                let memory = unsafe { rig::verbs::QpMemory::new(qp.as_raw()) };
                 (
                     memory.dv.dbrec.cast::<u8>().cast_const(),
                     memory.dv.rq.buf.cast::<u8>().cast_const(),
@@ -172,7 +172,7 @@ where
 {
     let _turn = crate::turn();
     let _recording = stores::record();
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let rig = crate::open(mlx5_model::Mode::Trapped);
     let memory = rig.memory(MEMORY);
     let mut twins = [By::Verbs, By::Command].map(|by| Twin::<T>::new(&rig, by));
     let mut random = Random::new();

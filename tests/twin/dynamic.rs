@@ -7,7 +7,6 @@
 //! and what fetch-and-add would compare with. Of requests that change a window's key, the bytes are
 //! compared that libmlx5 writes, and the keys of each twin with what they should be.
 
-use crate::rig::stores;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Dci, Dct};
 use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, SendConfig, SendQueue, Srq};
@@ -22,15 +21,16 @@ use mlx5_sys::dv;
 use mlx5_sys::verbs::ibv_qp_create_send_ops_flags as with;
 use mlx5_sys::verbs::ibv_wr_opcode as wr;
 use mlx5_sys::verbs::*;
+use rig::stores;
 
 use crate::bytes::{stored, wqe};
 use crate::grants::{self, Chooser, Giver, Grants};
 use crate::keys::{What, same};
-use crate::rig::Rig;
-use crate::rig::extended::{ExtendedQp, Shape};
-use crate::rig::process::on_roce;
-use crate::rig::random::Random;
-use crate::rig::verbs::{self, QpMemory};
+use rig::Rig;
+use rig::extended::{ExtendedQp, Shape};
+use rig::process::on_roce;
+use rig::random::Random;
+use rig::verbs::{self, QpMemory};
 
 const MEMORY: usize = 1 << 14;
 const POSTS: u32 = 500;
@@ -373,7 +373,7 @@ fn target(rig: &Rig) -> (Target, AddressHandle) {
 #[test]
 fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
     let _turn = crate::turn();
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let rig = crate::open(mlx5_model::Mode::Trapped);
     let _recording = stores::record();
     let mut random = Random::new();
     let memory = grants::memory(&rig, MEMORY);

@@ -13,9 +13,9 @@ use mlx5::wqe::BindWindow;
 use mlx5_sys::verbs::*;
 
 use crate::keys::{What, ZERO_BASED, bind_info};
-use crate::rig::Rig;
-use crate::rig::extended::{ExtendedQp, Shape};
-use crate::rig::random::Random;
+use rig::Rig;
+use rig::extended::{ExtendedQp, Shape};
+use rig::random::Random;
 
 const WINDOWS: usize = 3;
 /// As many as one call has requests.
@@ -23,7 +23,7 @@ const KEYS: usize = 4;
 
 /// Memory that windows may be bound to, with all rights.
 pub fn memory(rig: &Rig, length: usize) -> MemoryRegion {
-    rig.pd.allocate(length, crate::rig::all_rights() | Access::MW_BIND).unwrap()
+    rig.pd.allocate(length, rig::all_rights() | Access::MW_BIND).unwrap()
 }
 
 /// Chooses changes that succeed, one after another.
@@ -154,7 +154,7 @@ impl Giver {
         let request = grants.keys[*at].configure().access(Access::REMOTE_READ).layout([piece]);
         // SAFETY: the key is only used to be invalidated.
         unsafe { self.queue.post(1, request.signaled()) }.unwrap();
-        let done = crate::rig::wait(&mut self.completions, &mut self.queue);
+        let done = rig::wait(&mut self.completions, &mut self.queue);
         assert!(matches!(done, Completion::Send(_)), "{done:?}");
     }
 }

@@ -3,7 +3,7 @@
 //! them.
 //!
 //! The rings and doorbell records are compared, byte for byte but for the queue pair's number. How
-//! registers are stored to does not depend on the operation; `twin_post.rs` compares it.
+//! registers are stored to does not depend on the operation; `post.rs` compares it.
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
@@ -13,11 +13,11 @@ use mlx5::wqe::{Bits, DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, RawWqe, Remo
 use mlx5_sys::dv;
 use mlx5_sys::verbs::{ibv_qp_type, ibv_send_flags, ibv_wr_complete, ibv_wr_start};
 
-use crate::rig::extended::{ExtendedQp, Shape};
-use crate::rig::random::Random;
-use crate::rig::verbs::QpMemory;
-use crate::rig::written::{hex, written};
-use crate::rig::{Rig, lint, verbs, wait};
+use rig::extended::{ExtendedQp, Shape};
+use rig::random::Random;
+use rig::verbs::QpMemory;
+use rig::written::{hex, written};
+use rig::{lint, verbs, wait};
 
 /// Posts of each test: several times round the rings, which have 128 blocks or so.
 const POSTS: u64 = 600;
@@ -51,7 +51,7 @@ fn without_numbers(mut ring: Vec<u8>, qpn: u32) -> Vec<u8> {
 fn twins(next: impl Fn(&mut Random, &MemoryRegion) -> Request) {
     let _turn = crate::turn();
     let mut random = Random::new();
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let rig = crate::open(mlx5_model::Mode::Trapped);
     let (cqs, memory) = ([rig.cq(64), rig.cq(64)], rig.memory(MEMORY));
     let [theirs, ours] = cqs.each_ref().map(|cq| ExtendedQp::looped(&rig, cq, &shape()));
     let mut completions = CqReader::new(&cqs[1]).unwrap();
@@ -176,7 +176,7 @@ fn bytes_are_written_as_by_mlx5dv_wr_raw_wqe() {
 #[test]
 fn atomics_under_masks_have_the_segments_of_ucx_and_of_ofed() {
     let _turn = crate::turn();
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let rig = crate::open(mlx5_model::Mode::Trapped);
     let remote = Remote::new(0x1122_3344_5566_7780, 0xaabb_ccdd);
     let old = Word::new(0x0102_0304_0506_0708, 0x0a0b_0c0d);
     let raddr = "11223344 55667780 aabbccdd 00000000";

@@ -8,7 +8,6 @@
 
 use std::collections::VecDeque;
 
-use crate::rig::stores;
 use mlx5::cqe::Completion;
 use mlx5::devx::{self, Umem};
 use mlx5::ib::Rc;
@@ -18,10 +17,11 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::Sge;
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};
+use rig::stores;
 
-use crate::rig::Rig;
-use crate::rig::random::Random;
-use crate::rig::verbs::{self, CqMemory, Request, SrqMemory};
+use rig::Rig;
+use rig::random::Random;
+use rig::verbs::{self, CqMemory, Request, SrqMemory};
 
 const MEMORY: usize = 1 << 16;
 const LONGEST: u32 = 3000;
@@ -274,7 +274,7 @@ fn swap(ring: &CqMemory, first: usize, second: usize) {
 #[test]
 fn receives_leave_the_same_bytes_as_libmlx5_whatever_completes_first() {
     let _turn = crate::turn();
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let rig = crate::open(mlx5_model::Mode::Trapped);
     let _recording = stores::record();
     let mut random = Random::new();
     let region = rig.memory(MEMORY);
@@ -288,7 +288,7 @@ fn receives_leave_the_same_bytes_as_libmlx5_whatever_completes_first() {
 #[test]
 fn so_they_do_in_a_queue_that_was_made_by_command() {
     let _turn = crate::turn();
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let rig = crate::open(mlx5_model::Mode::Trapped);
     let _recording = stores::record();
     let mut random = Random::new();
     let region = rig.memory(MEMORY);

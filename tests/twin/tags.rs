@@ -10,17 +10,16 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use crate::rig::stores::{self, Store};
 use mlx5::ring::{CqReader, SendConfig, TagCompletion, TagConfig, TagHandle, TagReceive, TmSrq};
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueueAllocator, QueueBuffer, SharedReceiveQueue, TagCapacity,
 };
 use mlx5::wqe::{Sge, Tag};
 use mlx5_sys::verbs::{ibv_cq_ex, ibv_end_poll, ibv_ops_flags, ibv_poll_cq_attr, ibv_start_poll};
+use rig::stores::{self, Store};
 
-use crate::rig::Rig;
-use crate::rig::random::Random;
-use crate::rig::tags::{TagOperation, post_change};
+use rig::random::Random;
+use rig::tags::{TagOperation, post_change};
 
 const PAGE: usize = 4096;
 const CAPACITY: TagCapacity = TagCapacity { tags: 31, operations: 32 };
@@ -228,7 +227,7 @@ impl Twins {
 #[test]
 fn changes_leave_the_same_bytes_as_libmlx5_and_ring_as_it_does() {
     let _turn = crate::turn();
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let rig = crate::open(mlx5_model::Mode::Trapped);
     let _recording = stores::record();
     let [their_pages, our_pages] = [(); 2].map(|()| Arc::<Pages>::default());
     let make = |cq: &CompletionQueue, pages: &Arc<Pages>| {

@@ -8,7 +8,6 @@
 use std::mem::zeroed;
 use std::ptr::{NonNull, null_mut};
 
-use crate::rig::stores;
 use mlx5::cqe::Completion;
 use mlx5::ib::{HasQueues, Receives, Transport, Uc, Ud};
 use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
@@ -20,13 +19,14 @@ use mlx5::wqe::{
     Inline, InlineBytes, PostOn, RdmaWrite, RdmaWriteImm, SendImm, SendMessage, Sge, UdAddress,
 };
 use mlx5_sys::verbs::*;
+use rig::stores;
 
 use crate::bytes::{stored, wqe};
-use crate::rig::Rig;
-use crate::rig::extended::{ExtendedQp, Shape};
-use crate::rig::process::on_roce;
-use crate::rig::random::Random;
-use crate::rig::verbs::{self, QpMemory, Request};
+use rig::Rig;
+use rig::extended::{ExtendedQp, Shape};
+use rig::process::on_roce;
+use rig::random::Random;
+use rig::verbs::{self, QpMemory, Request};
 
 const MEMORY: usize = 1 << 14;
 const POSTS: u32 = 400;
@@ -126,9 +126,7 @@ impl Twin for Uc {
     }
 
     fn up(rig: &Rig, qp: QueuePair<Uc, Init>) -> QueuePair<Uc, Rts> {
-        let end = rig.local.connection_data(&qp);
-        let qp = qp.rtr(&rig.local.rtr(&end, &end).into()).unwrap();
-        qp.rts(&rig.local.rts(&end, &end).into()).unwrap()
+        rig.looped(qp)
     }
 
     fn append(
@@ -512,7 +510,7 @@ fn twins<T: Twin>(rig: &Rig, random: &mut Random, extended: bool) {
 #[test]
 fn connections_and_datagrams_leave_the_same_bytes_as_libmlx5() {
     let _turn = crate::turn();
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let rig = crate::open(mlx5_model::Mode::Trapped);
     let _recording = stores::record();
     let mut random = Random::new();
     for extended in [false, true] {

@@ -11,7 +11,6 @@
 
 use std::ptr::NonNull;
 
-use crate::rig::stores::{self, Store};
 use mlx5::cqe::Completion;
 use mlx5::diag::text;
 use mlx5::ib::{XrcRecv, XrcSend};
@@ -25,13 +24,14 @@ use mlx5::wqe::{
     SendImm, SendInvalidate, SendMessage, Sge, Word, XrcAddress,
 };
 use mlx5_sys::verbs::*;
+use rig::stores::{self, Store};
 
 use crate::grants::{self, Chooser, Giver, Grants};
 use crate::keys::{What, same};
-use crate::rig::Rig;
-use crate::rig::extended::{ExtendedQp, Shape, connect_to};
-use crate::rig::random::Random;
-use crate::rig::verbs::{self, QpMemory, Request};
+use rig::Rig;
+use rig::extended::{ExtendedQp, Shape, connect_to};
+use rig::random::Random;
+use rig::verbs::{self, QpMemory, Request};
 
 const MEMORY: usize = 1 << 14;
 const INLINE: u32 = 200;
@@ -414,7 +414,7 @@ fn end(rig: &Rig, cq: &CompletionQueue, domain: bool) -> QueuePair<XrcSend, mlx5
 #[test]
 fn requests_leave_the_same_bytes_as_libmlx5() {
     let _turn = crate::turn();
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let rig = crate::open(mlx5_model::Mode::Trapped);
     let _recording = stores::record();
     let mut random = Random::new();
     let memory = grants::memory(&rig, MEMORY);

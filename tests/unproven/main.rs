@@ -4,8 +4,6 @@
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
 #[path = "../rc_errors/pair.rs"]
 mod pair;
-#[path = "../rig/mod.rs"]
-mod rig;
 
 use mlx5::Error;
 use mlx5::cqe::Status;

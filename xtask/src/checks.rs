@@ -79,7 +79,7 @@ const BUILD: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo", "mlx5-sys"];
 const DRIVER: &[&str] = &["src", "build", "build.rs", "diag"];
 /// The model with its tests.
 const MODEL: &[&str] = &["model"];
-const TESTS: &[&str] = &["tests", "examples", "benches"];
+const TESTS: &[&str] = &["tests", "examples", "benches", "rig"];
 const TOOLS: &[&str] = &["tools", "conformance", "pci"];
 const EVIDENCE: &[&str] = &["evidence"];
 /// Everything that is compiled or run.

@@ -54,15 +54,15 @@ const PACKAGES: &[Package] = &[
         name: "mlx5",
         folder: "",
         tests: &[
-            ("wqe", &["twin_post", "twin"]),
-            ("cqe", &["twin_poll"]),
-            ("doorbell", &["twin_post", "blueflame"]),
-            ("ring", &["twin_post", "rc_traffic"]),
+            ("wqe", &["twin"]),
+            ("cqe", &["twin"]),
+            ("doorbell", &["twin", "blueflame"]),
+            ("ring", &["twin", "rc_traffic"]),
             ("verbs", &["control", "rc_traffic"]),
             ("devx", &["devx"]),
-            ("endpoint", &["rc_owned", "endpoints"]),
-            ("connect", &["connect"]),
-            ("error", &["errors"]),
+            ("endpoint", &["owned"]),
+            ("connect", &["control"]),
+            ("error", &["control"]),
         ],
     },
 ];
@@ -75,7 +75,7 @@ const READ: &[(&str, &str)] = &[
     ("docs", "pages"),
     ("examples", "examples"),
     ("benches", "bench_checks"),
-    ("tests/rig", "rc_traffic"),
+    ("rig", "rc_traffic"),
 ];
 
 /// The tests of one package.
@@ -234,14 +234,14 @@ mod tests {
     #[test]
     fn a_source_chooses_its_module_and_the_tests_that_hold_it_to_libmlx5() {
         let chosen = of(&["src/ring/send/queue.rs", "src/lib.rs"]);
-        let tests = set(&["rc_traffic", "twin_post"]);
+        let tests = set(&["rc_traffic", "twin"]);
         assert_eq!(chosen["mlx5"], Chosen { modules: set(&["ring"]), tests });
         assert_eq!(chosen.len(), 1);
     }
 
     #[test]
     fn a_test_chooses_itself_and_a_shared_folder_nothing() {
-        assert_eq!(of(&["tests/rc_owned.rs"])["mlx5"].tests, set(&["rc_owned"]));
+        assert_eq!(of(&["tests/blueflame.rs"])["mlx5"].tests, set(&["blueflame"]));
         assert_eq!(of(&["tests/twin/tags.rs"])["mlx5"].tests, set(&["twin"]));
         assert_eq!(of(&["model/tests/forks.rs"])["mlx5-model"].tests, set(&["forks"]));
         assert!(of(&["model/tests/support/port.rs"]).is_empty());

@@ -33,7 +33,7 @@ pub fn check() -> Result {
     build::run("cargo build", &mut cargo("build", &["--workspace"]))?;
     let mut test = cargo("test", &["--package", "mlx5-sys", "--package", "mlx5", "--lib"]);
     test.args(["--features", "mlx5/cm"]);
-    for name in ["verbs_shape", "rc_traffic", "twin_post"] {
+    for name in ["verbs_shape", "rc_traffic", "twin"] {
         test.args(["--test", name]);
     }
     build::run("cargo test", &mut test)

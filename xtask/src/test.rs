@@ -145,7 +145,7 @@ pub fn check_lint() -> Result {
     build::run("cargo clippy", &mut clippy)?;
     let mut test = build::cargo("test");
     test.args(feature).arg("--lib");
-    for name in ["lint", "twin", "twin_post", "rc_traffic", "rc_owned", "prepared", "no_alloc"] {
+    for name in ["lint", "twin", "rc_traffic", "owned", "no_alloc"] {
         test.args(["--test", name]);
     }
     build::run("cargo test", &mut test)

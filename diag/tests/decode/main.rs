@@ -6,7 +6,7 @@ mod kernel;
 mod pasted;
 mod public;
 mod random;
-#[path = "../../../tests/rig/random.rs"]
+#[path = "../../../rig/src/random.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod rng;
 mod unread;

@@ -8,8 +8,8 @@ use mlx5_conformance::report::Front;
 use mlx5_conformance::{Other, Place, Run};
 use mlx5_evidence::{Bed, Expectations, Judgement, Ledger, Link, Seen, Stance, folder};
 
-use super::rig::process;
 use super::roce;
+use rig::process;
 
 /// Other tests would move the counters of the port, so this one has a process of its own.
 #[test]

@@ -7,10 +7,10 @@ use mlx5::ring::SendConfig;
 use mlx5::verbs::{Capacities, CqeSize};
 use mlx5::wqe::{RdmaWrite, Remote};
 
-use super::rig::made::{By, Cq, Qp, queue_pair};
-use super::rig::process::{Peer, child, role};
-use super::rig::{Rig, connect_made, wait};
 use super::roce;
+use rig::made::{By, Cq, Qp, queue_pair};
+use rig::process::{Peer, child, role};
+use rig::{Rig, connect_made, wait};
 
 /// Counters that a WRITE with a wrong key moves, at one side or the other (table counters-by-fault).
 const MOVED: [&str; 3] = ["req_cqe_error", "req_remote_access_errors", "rx_write_requests"];

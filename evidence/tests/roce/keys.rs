@@ -4,8 +4,8 @@ use mlx5::ib::{Access, Rc};
 use mlx5::verbs::QueuePair;
 use mlx5_evidence::Table;
 
-use super::rig::Rig;
 use super::roce;
+use rig::Rig;
 
 fn rig() -> Rig {
     roce();

@@ -5,8 +5,6 @@ mod counters;
 mod keys;
 mod profiles;
 mod responder;
-#[path = "../../../tests/rig/mod.rs"]
-mod rig;
 
 use std::sync::LazyLock;
 

@@ -8,8 +8,8 @@ use mlx5::devx::ifc::atomic_caps;
 use mlx5::verbs::{Context, DeviceClock};
 use mlx5_evidence::{Comparison, Row, Table};
 
-use super::rig::process;
 use super::roce;
+use rig::process;
 
 /// The variable that chooses the profile.
 const PROFILE: &str = "MLX5_MODEL_PROFILE";

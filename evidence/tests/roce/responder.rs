@@ -7,8 +7,8 @@ use mlx5::verbs::{Mtu, QpState, QueuePair, Rts};
 use mlx5::wqe::{RdmaRead, RdmaWrite, Sge};
 use mlx5_evidence::{Comparison, Table};
 
-use super::rig::{Rig, wait};
 use super::roce;
+use rig::{Rig, wait};
 
 fn rig() -> Rig {
     roce();

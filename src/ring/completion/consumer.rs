@@ -14,7 +14,6 @@ use crate::ib::{Counter, CqeCompression, Shape};
 /// When polls publish the consumer index to the HCA.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, .. } = rig::link()?;
 /// use mlx5::ring::Publish;
 ///

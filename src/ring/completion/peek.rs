@@ -12,7 +12,6 @@ use crate::ring::{CqReader, PollError};
 /// and the CQ's compression.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
 /// use mlx5::wqe::Nop;
 ///

@@ -48,7 +48,6 @@ use crate::watch::timing::Recorder;
 /// counts once.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { memory: _m, mut reader, mut sends, mut receives, sge, .. } = rig::link()?;
 /// use mlx5::cqe::Completion;
 /// use mlx5::wqe::{Inline, SendMessage};

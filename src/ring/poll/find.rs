@@ -72,7 +72,6 @@ impl CqReader {
     /// maximum number of completions.
     ///
     /// ```
-    /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
     /// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
     /// # use mlx5::wqe::Nop;
     /// // SAFETY: a NOP names no memory.

@@ -29,7 +29,6 @@ pub struct CopyTime {
 /// The measurements of [`SendQueue::probe_copies`]. Prints as a table.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
 /// let probe = sends.probe_copies(&mut reader, 10)?;
 /// sends.set_copy(probe.fastest())?;

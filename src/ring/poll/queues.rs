@@ -16,7 +16,6 @@ use crate::ring::{
 /// [`Completion::UnexpectedCqe`](crate::cqe::Completion::UnexpectedCqe).
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, mut sends, mut receives, .. } = rig::link()?;
 /// use mlx5::cqe::Completion;
 /// use mlx5::ring::{CqReader, PollError, Queues};

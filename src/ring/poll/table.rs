@@ -15,7 +15,6 @@ use crate::ring::{
 /// Send queues are all of one transport; for several, give polls a pair of tables.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { qp, mut reader, sends, receives, .. } = rig::link()?;
 /// use mlx5::ring::QueueTable;
 /// use mlx5::wqe::Nop;

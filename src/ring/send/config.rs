@@ -5,7 +5,6 @@ use crate::ring::{BlueFlameCopy, UarMapping};
 /// Which queues store to the QP's doorbell register.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { qp, mut reader, sends, .. } = rig::link()?;
 /// # drop(sends);
 /// use mlx5::ring::{RegisterUse, SendConfig, SendQueue};
@@ -29,7 +28,6 @@ pub enum RegisterUse {
 /// Configuration of a [`SendQueue`].
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { qp, mut reader, sends, .. } = rig::link()?;
 /// # drop(sends);
 /// use mlx5::ring::{BlueFlameCopy, SendConfig, SendQueue};

@@ -42,7 +42,6 @@ use crate::wqe::{Limits, PostOn};
 /// A forked child that posts gets SIGSEGV: see [`fork_init`](crate::verbs::fork_init).
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { qp, mut reader, sends, remote, memory: _m, .. } = rig::link()?;
 /// # drop(sends);
 /// use mlx5::cqe::Completion;

@@ -68,7 +68,6 @@ pub struct GlobalRoute {
 /// The path that takes over when the first one fails.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { qp, local, .. } = rig::link()?;
 /// # let data = local.connection_data(&qp);
 /// use mlx5::verbs::{AckTimeout, AlternatePath, MigrationState};

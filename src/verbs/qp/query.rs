@@ -26,7 +26,6 @@ pub enum MigrationState {
 /// value are `None`.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { qp, .. } = rig::link()?;
 /// use mlx5::verbs::QpState;
 ///

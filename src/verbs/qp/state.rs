@@ -79,7 +79,6 @@ states! {
     /// Failed (ERROR): every request, posted before or after, completes as flushed.
     ///
     /// ```
-    /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
     /// # let rig::Link { qp, mut reader, mut receives, sge, memory: _m, .. } = rig::link()?;
     /// use mlx5::cqe::{Completion, Status};
     ///

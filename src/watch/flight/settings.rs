@@ -17,7 +17,6 @@ const MOST_BYTES: u32 = 256;
 /// How many events a queue's recorder keeps.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut sends, .. } = rig::link()?;
 /// use mlx5::flight::Config;
 /// use mlx5::wqe::Nop;

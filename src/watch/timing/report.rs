@@ -35,7 +35,6 @@ pub struct PhaseReport {
 /// Durations of the phases of a queue's calls. `Display` prints a table.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut sends, .. } = rig::link()?;
 /// use mlx5::timing::Phase;
 /// use mlx5::wqe::Nop;

@@ -15,7 +15,7 @@ use mlx5::verbs::{
 use mlx5::wqe::{DcAddress, Inline, SendImm};
 use mlx5_model::Mode;
 
-use crate::rig::{PATIENCE, Rig, wait};
+use rig::{PATIENCE, Rig, wait};
 
 const KEY: u64 = 0x0dc0_ffee_1234_5678;
 

@@ -6,7 +6,7 @@ use mlx5::verbs::{MemoryWindow, Mkey, ProtectionDomain, Type1, Type2, WindowType
 use mlx5::wqe::{BindWindow, LocalInvalidate, SendInvalidate};
 
 use super::*;
-use crate::rig::lead_to;
+use rig::lead_to;
 
 const RIGHTS: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 

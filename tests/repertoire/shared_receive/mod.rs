@@ -20,8 +20,8 @@ use mlx5::wqe::{EncodeError, Inline, RdmaWriteImm, SendImm, SendMessage, Sge, Ud
 use mlx5_model::Mode;
 
 use super::made::{self, QueuePair, QueuePairBuilder, Rig, SharedReceiveQueue};
-use crate::rig::random::Random;
-use crate::rig::{PATIENCE, wait};
+use rig::random::Random;
+use rig::{PATIENCE, wait};
 
 /// Bytes of each receive's memory.
 const ROOM: usize = 256;

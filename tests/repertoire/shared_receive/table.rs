@@ -110,7 +110,7 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
 
 #[test]
 fn a_completion_that_lies_retires_nothing() {
-    use crate::rig::verbs::CqMemory;
+    use rig::verbs::CqMemory;
     let mut server = Server::new(&SHAPE);
     // SAFETY: the CQ lives to the end.
     let ring = unsafe { CqMemory::new(server.cq.as_raw()) };

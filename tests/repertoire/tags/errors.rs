@@ -12,8 +12,8 @@ use mlx5::wqe::{Inline, InlineGather, Remote, Rendezvous, SendMessage, Sge, Tag,
 use mlx5_sys::verbs::ibv_ops_flags;
 
 use super::{CAPACITY, ENTRIES, Lines, Matcher, ROOM, Sender};
-use crate::rig::tags::{TagOperation, post_change};
-use crate::rig::{PATIENCE, refused};
+use rig::tags::{TagOperation, post_change};
+use rig::{PATIENCE, refused};
 
 fn failed(completion: Completion) -> (u64, Status) {
     match completion {

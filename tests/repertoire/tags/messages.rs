@@ -12,7 +12,7 @@ use mlx5::wqe::{
 use mlx5_model::Mode;
 
 use super::{CAPACITY, ENTRIES, Lines, Matcher, ROOM, Sender};
-use crate::rig::{Rig, wait};
+use rig::{Rig, wait};
 
 #[test]
 fn a_device_says_what_it_has() {

@@ -20,7 +20,7 @@ use mlx5::verbs::{
 use mlx5::wqe::{InlineGather, SendMessage, Tag, TagHeader};
 use mlx5_model::Mode;
 
-use crate::rig::{PATIENCE, Rig, wait};
+use rig::{PATIENCE, Rig, wait};
 
 /// Bytes of each receive's memory, and of each entry's.
 pub const ROOM: usize = 256;

@@ -6,7 +6,7 @@ use mlx5::ring::{TagError, TagHandle};
 use mlx5::wqe::{Tag, TagHeader};
 
 use super::{CAPACITY, Lines};
-use crate::rig::random::Random;
+use rig::random::Random;
 
 /// A software model of the tag list.
 #[derive(Default)]

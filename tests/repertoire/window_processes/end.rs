@@ -14,8 +14,8 @@ use mlx5_sys::verbs::{
 
 use super::READ_AND_WRITE;
 use crate::processes::{Library, connected, to};
-use crate::rig::Rig;
-use crate::unreliable::Side;
+use rig::Rig;
+use rig::Side;
 
 /// Offsets of either side's own memory: written, read, and received data.
 const WRITTEN: usize = 0;

@@ -15,8 +15,8 @@ use mlx5_sys::verbs::{ibv_wc_status as status, ibv_wr_opcode as wr};
 
 use self::end::{End, RECEIVED};
 use super::processes::{Library, connected, heard, to, told, with_peer};
-use super::unreliable::Side;
-use crate::rig::{PATIENCE, Rig};
+use rig::Side;
+use rig::{PATIENCE, Rig};
 
 const READ_AND_WRITE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 /// Connections: the first for what is granted at first, one that a window is bound for later, and

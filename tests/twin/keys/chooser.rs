@@ -5,7 +5,7 @@ use mlx5::verbs::MemoryRegion;
 use mlx5::wqe::{Sge, Strided};
 
 use super::{Layout, MEMORY, Request, WINDOWS, What};
-use crate::rig::random::Random;
+use rig::random::Random;
 
 /// Chooses requests that succeed, one after another.
 pub(super) struct Chooser<'a> {

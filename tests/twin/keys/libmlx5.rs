@@ -8,7 +8,7 @@ use mlx5_sys::dv;
 use mlx5_sys::verbs::*;
 
 use super::{Layout, Request, Side, What};
-use crate::rig::random::Random;
+use rig::random::Random;
 
 pub fn bind_info(
     region: &MemoryRegion,

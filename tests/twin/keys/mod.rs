@@ -10,7 +10,6 @@ mod chooser;
 mod direct;
 mod libmlx5;
 
-use crate::rig::stores::{self, Store};
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::diag::text;
 use mlx5::ib::{Access, Rc, Uc};
@@ -19,15 +18,16 @@ use mlx5::verbs::{CompletionQueue, MemoryWindow, Mkey, Type1, Type2};
 use mlx5::wqe::{BindWindow, LocalInvalidate, Nop, PostOn, RdmaWrite, SendMessage, Sge, Strided};
 use mlx5_sys::dv;
 use mlx5_sys::verbs::*;
+use rig::stores::{self, Store};
 
 use self::chooser::Chooser;
 use self::direct::{Singly, Twin, append};
 pub use self::libmlx5::{ZERO_BASED, bind_info};
 use self::libmlx5::{by_builders, by_post_send};
-use crate::rig::extended::{ExtendedQp, Shape};
-use crate::rig::random::Random;
-use crate::rig::verbs::{QpMemory, post_receive};
-use crate::rig::{Rig, verbs};
+use rig::extended::{ExtendedQp, Shape};
+use rig::random::Random;
+use rig::verbs::{QpMemory, post_receive};
+use rig::{Rig, verbs};
 
 const POSTS: u32 = 200;
 const CASES: u32 = 3;
@@ -216,7 +216,7 @@ where
     LocalInvalidate: PostOn<T>,
     Nop: PostOn<T>,
 {
-    let rights = crate::rig::all_rights() | Access::MW_BIND;
+    let rights = rig::all_rights() | Access::MW_BIND;
     let region = rig.pd.allocate(MEMORY, rights).unwrap();
     let (mut theirs, mut ours) = (Side::new(rig, T::KIND), Side::new(rig, T::KIND));
     let mut completions = CqReader::new(&ours.cq).unwrap();
@@ -403,7 +403,7 @@ where
 
 #[test]
 fn changes_of_keys_leave_the_same_bytes_as_libmlx5() {
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let rig = crate::open(mlx5_model::Mode::Trapped);
     let _turn = crate::turn();
     let _recording = stores::record();
     let mut random = Random::new();

@@ -16,13 +16,13 @@ use mlx5::ring::{CqReader, Queues};
 use mlx5_sys::verbs::{ibv_cq, ibv_qp, ibv_wc_status};
 use serde_json::Value;
 
-use crate::card::verbs::{CqMemory, QpMemory, poll};
-use crate::card::wait;
 use crate::errors_frames::frames;
 use crate::errors_reliable::{dynamic, extended, reliable};
 use crate::errors_shared::shared;
 use crate::errors_unreliable::unreliable;
 use crate::rig::{Printed, mlx5};
+use ::rig::verbs::{CqMemory, QpMemory, poll};
+use ::rig::wait;
 
 /// Says to the process that it is the one to provoke the errors of that link.
 const CHILD: &str = "MLX5_DECODE_ERRORS";

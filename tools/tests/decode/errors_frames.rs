@@ -7,8 +7,8 @@ use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, QueuePair, QueuePairBuild
 use mlx5::wqe::{EthSend, EthTso, Sge};
 use mlx5_sys::verbs::ibv_wc_status::*;
 
-use crate::card::Rig;
 use crate::errors::{Expected, Seen, failures, polled, receive, send};
+use ::rig::Rig;
 
 /// One side. Sends complete on one CQ, receives on another.
 struct Side {
@@ -111,7 +111,7 @@ pub fn frames(seen: &mut Seen) {
         a.send.post(3, EthSend::new(a.sge(60))).unwrap();
     }
     let mut failed = Vec::new();
-    let deadline = std::time::Instant::now() + crate::card::PATIENCE;
+    let deadline = std::time::Instant::now() + ::rig::PATIENCE;
     while failed.len() < 2 {
         match b.frames.poll().unwrap() {
             Some(PacketEvent::Failed(failure)) => failed.push(failure),

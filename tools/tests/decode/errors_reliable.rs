@@ -14,7 +14,7 @@ use mlx5::wqe::{
 };
 use mlx5_sys::verbs::ibv_wc_status::{self, *};
 
-use crate::card::Rig;
+use ::rig::Rig;
 use crate::errors::{Expected, Seen, failures, receive, send};
 use crate::errors_unreliable::{Side, bytes, connected};
 

@@ -16,9 +16,9 @@ use mlx5::wqe::{SendMessage, Sge, Tag, TagHeader};
 use mlx5_sys::verbs::ibv_ops_flags;
 use mlx5_sys::verbs::ibv_wc_status::*;
 
-use crate::card::tags::{TagOperation, post_change};
-use crate::card::{PATIENCE, Rig};
 use crate::errors::{Polled, Seen, failures, polled, receive, send};
+use ::rig::tags::{TagOperation, post_change};
+use ::rig::{PATIENCE, Rig};
 
 /// One that sends, with a send queue alone.
 struct Sender {

@@ -9,7 +9,7 @@ use mlx5::verbs::{
 use mlx5::wqe::{Inline, RawWqe, Remote, SendMessage, Sge, UdAddress};
 use mlx5_sys::verbs::ibv_wc_status::*;
 
-use crate::card::Rig;
+use ::rig::Rig;
 use crate::errors::{Polled, Seen, failures, receive, send};
 
 /// The Q_Key of the datagram queue pairs here.

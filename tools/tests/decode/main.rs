@@ -1,7 +1,5 @@
 //! `mlx5 decode` on libmlx5's reports of the model's errors, and its command line and output.
 
-#[path = "../../../tests/rig/mod.rs"]
-mod card;
 mod command_line;
 #[path = "../../../diag/tests/decode/dumps.rs"]
 mod dumps;

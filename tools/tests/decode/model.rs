@@ -16,8 +16,8 @@ use mlx5::verbs::{CompletionQueue, QueuePair, QueuePairBuilder, Rts, RtsAttribut
 use mlx5::wqe::Sge;
 use mlx5_sys::verbs::{ibv_wc, ibv_wc_status, ibv_wr_opcode};
 
-use crate::card::verbs::{QpMemory, Request, poll, post_receive, post_send};
-use crate::card::{PATIENCE, Rig, all_rights};
+use ::rig::verbs::{QpMemory, Request, poll, post_receive, post_send};
+use ::rig::{PATIENCE, Rig, all_rights};
 
 /// Says to the process that it is the one to provoke an error, and which.
 const CHILD: &str = "MLX5_DECODE_PROVOKES";

@@ -6,9 +6,9 @@ use expect_test::expect_file;
 use mlx5::diag::decode::{self, BytesKind, Options};
 use mlx5_tools::decode::Report;
 
-use crate::card::random::Random;
 use crate::dumps::{damaged, dump, folder, names};
 use crate::rig::run;
+use ::rig::random::Random;
 
 #[test]
 fn reports_for_people_and_for_programs_keep_their_shape() {

@@ -15,7 +15,6 @@ use crate::ring::{SendQueue, SendSide};
 /// retired any more, and posts fail when the queue is full.
 ///
 /// ```
-/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut reader, sends, .. } = rig::link()?;
 /// use mlx5::wqe::Nop;
 ///
