@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use mlx5::cqe::{Completion, Failure, QueueKind, Status};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveQueue, SendQueue};
 use mlx5::verbs::{
-    AckTimeout, CompletionQueue, Failed, InitAttributes, MemoryRegion, QueuePair, RnrTimer,
-    RtrAttributes, Rts, RtsAttributes,
+    AckTimeout, CompletionQueue, Failed, MemoryRegion, QueuePair, RnrTimer, Rts, RtsAttributes,
 };
 use mlx5::wqe::{PostOn, RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
 use mlx5_evidence::{Comparison, Row, Table};
 use rig::verbs::CqMemory;
-use rig::{Rig, all_rights, wait};
+use rig::{Rig, Side, all_rights, wait};
 
 const LENGTH: usize = 8192;
 
@@ -48,30 +47,18 @@ struct End {
 
 /// A requester and a responder that are connected to each other.
 fn pair(rig: &Rig, setup: &Setup) -> [End; 2] {
-    let rights = [all_rights(), setup.rights];
-    let made = rights.map(|access| {
-        let cq = rig.cq(127);
-        let builder = QueuePair::builder(&rig.pd, &cq).max_send_wr(32).max_recv_wr(8);
-        let init = InitAttributes { access, ..rig.local.init() };
-        let qp = builder.build().unwrap().init(&init).map_err(|failed| failed.error).unwrap();
-        (qp, cq, rig.pd.allocate(LENGTH, access).unwrap())
+    let pair = rig.pair::<Rc>().entries(127).memory(LENGTH).rights([all_rights(), setup.rights]);
+    let pair = pair.qp(|builder| builder.max_send_wr(32).max_recv_wr(8));
+    let pair = pair.attributes(|_, rtr, rts| {
+        rtr.min_rnr_timer = RnrTimer::at_least(Duration::from_micros(10));
+        *rts = RtsAttributes { sq_psn: rts.sq_psn, ..setup.rts };
     });
-    let data = [0, 1].map(|at: usize| rig.local.connection_data(&made[at].0));
-    let mut at = 0;
-    made.map(|(qp, cq, memory)| {
-        let (mine, theirs) = (&data[at], &data[1 - at]);
-        at += 1;
-        let min_rnr_timer = RnrTimer::at_least(Duration::from_micros(10));
-        let rtr = RtrAttributes { min_rnr_timer, ..rig.local.rtr(mine, theirs) };
-        let rts = RtsAttributes { sq_psn: mine.psn, ..setup.rts };
-        let qp = qp.rtr(&rtr).map_err(|failed| failed.error).unwrap();
-        let qp = qp.rts(&rts).map_err(|failed| failed.error).unwrap();
-        let mut completions = CqReader::new(&cq).unwrap();
-        let receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-        let sends = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+    pair.sides().map(|side| {
+        let Side { memory, send, receive, completions, qp, cq } = side;
         // SAFETY: the CQ is a later field of the same structure, so it lives longer.
         let cqes = unsafe { CqMemory::new(cq.as_raw()) };
-        End { memory, sends, receives, completions, cqes, polled: 0, qp: Some(qp), _cq: cq }
+        let (sends, receives, qp) = (send, receive, Some(qp));
+        End { memory, sends, receives, completions, cqes, polled: 0, qp, _cq: cq }
     })
 }
 

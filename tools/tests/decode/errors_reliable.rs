@@ -14,9 +14,9 @@ use mlx5::wqe::{
 };
 use mlx5_sys::verbs::ibv_wc_status::{self, *};
 
-use ::rig::Rig;
 use crate::errors::{Expected, Seen, failures, receive, send};
-use crate::errors_unreliable::{Side, bytes, connected};
+use crate::errors_unreliable::{bytes, fails, wrong};
+use ::rig::{Rig, Side};
 
 type Post = fn(&Rig, &mut Side<Rc>, &mut Side<Rc>);
 
@@ -27,7 +27,7 @@ const ACCESS: ibv_wc_status::Type = IBV_WC_REM_ACCESS_ERR;
 
 /// The peer's memory by a key that there is not.
 fn astray(b: &Side<Rc>) -> Remote {
-    Remote { rkey: b.memory.rkey() ^ 0x5500, ..b.remote() }
+    Remote { rkey: b.memory.rkey() ^ 0x5500, ..b.remote(0) }
 }
 
 fn word(a: &Side<Rc>) -> Word {
@@ -46,34 +46,34 @@ macro_rules! post {
 const ROWS: &[Row] = &[
     (
         "SEND with immediate of a wrong lkey",
-        |_, a, _| post!(a.send, SendImm::new(a.wrong(8), 5)),
+        |_, a, _| post!(a.send, SendImm::new(wrong(a, 8), 5)),
         send(IBV_WC_LOC_PROT_ERR, "SEND_IMM"),
         None,
     ),
     (
         "READ into a wrong lkey",
-        |_, a, b| post!(a.send, RdmaRead::new(a.wrong(8), b.remote())),
+        |_, a, b| post!(a.send, RdmaRead::new(wrong(a, 8), b.remote(0))),
         send(IBV_WC_LOC_PROT_ERR, "RDMA_READ"),
         None,
     ),
     (
         "WRITE by a wrong rkey",
-        |_, a, b| post!(a.send, RdmaWrite::new(a.sge(8), astray(b))),
+        |_, a, b| post!(a.send, RdmaWrite::new(a.sge(0, 8), astray(b))),
         send(ACCESS, "RDMA_WRITE"),
         None,
     ),
     (
         "WRITE with immediate by a wrong rkey",
         |_, a, b| {
-            post!(b.receive, b.sge(8));
-            post!(a.send, RdmaWriteImm::new(a.sge(8), astray(b), 5));
+            post!(b.receive, b.sge(0, 8));
+            post!(a.send, RdmaWriteImm::new(a.sge(0, 8), astray(b), 5));
         },
         send(ACCESS, "RDMA_WRITE_IMM"),
         Some(receive(IBV_WC_WR_FLUSH_ERR)),
     ),
     (
         "READ by a wrong rkey",
-        |_, a, b| post!(a.send, RdmaRead::new(a.sge(8), astray(b))),
+        |_, a, b| post!(a.send, RdmaRead::new(a.sge(0, 8), astray(b))),
         send(ACCESS, "RDMA_READ"),
         None,
     ),
@@ -91,15 +91,15 @@ const ROWS: &[Row] = &[
     ),
     (
         "atomic at an odd address",
-        |_, a, b| post!(a.send, FetchAdd::new(word(a), b.remote().offset(4), 1)),
+        |_, a, b| post!(a.send, FetchAdd::new(word(a), b.remote(0).offset(4), 1)),
         send(IBV_WC_REM_INV_REQ_ERR, "ATOMIC_FA"),
         None,
     ),
     (
         "receive too short",
         |_, a, b| {
-            post!(b.receive, b.sge(63));
-            post!(a.send, SendMessage::new(a.sge(64)));
+            post!(b.receive, b.sge(0, 63));
+            post!(a.send, SendMessage::new(a.sge(0, 64)));
         },
         send(IBV_WC_REM_INV_REQ_ERR, "SEND"),
         Some(receive(IBV_WC_LOC_LEN_ERR)),
@@ -107,8 +107,8 @@ const ROWS: &[Row] = &[
     (
         "receive of a wrong lkey",
         |_, a, b| {
-            post!(b.receive, b.wrong(64));
-            post!(a.send, SendImm::new(a.sge(64), 5));
+            post!(b.receive, wrong(b, 64));
+            post!(a.send, SendImm::new(a.sge(0, 64), 5));
         },
         send(IBV_WC_REM_OP_ERR, "SEND_IMM"),
         Some(receive(IBV_WC_LOC_PROT_ERR)),
@@ -116,7 +116,7 @@ const ROWS: &[Row] = &[
     (
         "SEND that invalidates what it may not",
         |_, a, b| {
-            post!(b.receive, b.sge(64));
+            post!(b.receive, b.sge(0, 64));
             post!(a.send, SendInvalidate::new(Inline(b"?"), b.memory.rkey()));
         },
         send(ACCESS, "SEND_INVAL"),
@@ -124,7 +124,7 @@ const ROWS: &[Row] = &[
     ),
     (
         "message longer than the transport carries",
-        |_, a, _| post!(a.send, SendMessage::new([Sge { length: 1 << 30, ..a.sge(0) }; 3])),
+        |_, a, _| post!(a.send, SendMessage::new([Sge { length: 1 << 30, ..a.sge(0, 0) }; 3])),
         send(IBV_WC_LOC_LEN_ERR, "SEND"),
         None,
     ),
@@ -143,7 +143,7 @@ const ROWS: &[Row] = &[
         "memory key from a list that cannot be read",
         |rig, a, _| {
             let key = Mkey::new(&rig.pd, 4).unwrap();
-            let layout = ListAt { entries: a.wrong(4096), length: 64 };
+            let layout = ListAt { entries: wrong(a, 4096), length: 64 };
             post!(a.send, key.configure().access(Access::LOCAL_WRITE).layout(layout));
             // The key has to be there until the card has refused.
             std::mem::forget(key);
@@ -195,28 +195,28 @@ const ROWS: &[Row] = &[
 pub fn reliable(seen: &mut Seen) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     for (name, post, own, peer) in ROWS {
-        let [mut a, mut b] = connected::<Rc>(&rig);
+        let [mut a, mut b] = rig.pair::<Rc>().entries(255).sides();
         post(&rig, &mut a, &mut b);
-        let mut ends = vec![a.fails(1)];
+        let mut ends = vec![fails(&mut a, 1)];
         let mut expected = vec![*own];
         if let Some(peer) = peer {
-            ends.push(b.fails(1));
+            ends.push(fails(&mut b, 1));
             expected.push(*peer);
         }
         seen.hold(&format!("RC: {name}"), "rc", &ends, &[a.qp.as_raw()], &expected);
     }
 
     // What follows a request that failed.
-    let [mut a, b] = connected::<Rc>(&rig);
-    post!(a.receive, a.sge(64));
-    let (sge, right, wrong) = (a.sge(64), b.remote(), astray(&b));
+    let [mut a, b] = rig.pair::<Rc>().entries(255).sides();
+    post!(a.receive, a.sge(0, 64));
+    let (sge, right, wrong) = (a.sge(0, 64), b.remote(0), astray(&b));
     let mut batch = a.send.batch();
     for remote in [right, wrong, right] {
         batch.append(1, RdmaWrite::new(sge, remote)).unwrap();
     }
     // SAFETY: the memory lives to the end.
     unsafe { batch.ring() };
-    let ends = [a.fails(3)];
+    let ends = [fails(&mut a, 3)];
     let expected = [
         send(ACCESS, "RDMA_WRITE"),
         send(IBV_WC_WR_FLUSH_ERR, "RDMA_WRITE"),
