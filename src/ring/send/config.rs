@@ -25,7 +25,7 @@ pub enum RegisterUse {
     Shared,
 }
 
-/// Configuration of a [`SendQueue`].
+/// Configuration of a [`SendQueue`](crate::ring::SendQueue).
 ///
 /// ```
 /// # let rig::Link { qp, mut reader, sends, .. } = rig::link()?;
@@ -46,7 +46,7 @@ pub struct SendConfig {
     /// CQ slots to reserve for this queue: the number of requests that may be outstanding, signaled
     /// or not, at most the QP's `max_send_wr`. So many are reserved, or the queue is refused.
     /// Default (`u32::MAX`): `max_send_wr`, or fewer if the CQ has fewer left, see
-    /// [CQ slots](CqReader#cq-slots).
+    /// [CQ slots](crate::ring::CqReader#cq-slots).
     pub requests: u32,
     /// How WQEs are copied to the register, if they are. Default: [`BlueFlameCopy::Words`], the
     /// stores of libmlx5.

@@ -168,8 +168,8 @@ impl<T: Transport> SendQueue<T> {
     /// - Until the result is dropped, nothing else posts to the QP's send queue (`ibv_post_send`,
     ///   another `SendQueue`), and the QP is not moved to RESET, except for
     ///   [`restart`](Self::restart).
-    /// - With [`RegisterUse::Own`], no other queue, here or in libmlx5, stores to the BlueFlame
-    ///   register that libmlx5 gave the QP.
+    /// - With [`RegisterUse::Own`](crate::ring::RegisterUse::Own), no other queue, here or in
+    ///   libmlx5, stores to the BlueFlame register that libmlx5 gave the QP.
     #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_QP"))]
     pub unsafe fn from_raw(
         qp: NonNull<ibv_qp>,
