@@ -1,6 +1,5 @@
 //! This crate, raw layer, on a send queue without a doorbell record.
 
-use mlx5::connect::LocalPort;
 use mlx5::devx;
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
@@ -22,23 +21,14 @@ pub struct Raw {
 impl Raw {
     pub fn new() -> Self {
         let rig = Rig::new(MODE);
-        let make = || {
-            let cq = CompletionQueue::by_command(&rig.context, 512).build().expect("a CQ");
-            let builder = QueuePair::by_command(&rig.pd, &cq).max_send_wr(128);
-            let builder = builder.max_inline_data(64).without_send_record();
-            (builder.build().expect("a queue pair"), cq)
-        };
-        let ((qp, cq), (peer, _)) = (make(), make());
-        let ends = [qp.number(), peer.number()].map(|number| rig.local.connection_data_of(number));
-        let up = |qp: QueuePair<Rc, _, devx::Firmware>,
-                  [mine, theirs]: [usize; 2],
-                  local: &LocalPort| {
-            let qp = qp.init(&local.init()).expect("INIT");
-            let qp = qp.rtr(&local.rtr(&ends[mine], &ends[theirs])).expect("RTR");
-            qp.rts(&local.rts(&ends[mine], &ends[theirs])).expect("RTS")
-        };
-        let ends = [up(qp, [0, 1], &rig.local), up(peer, [1, 0], &rig.local)];
-        let mut completions = CqReader::new(&cq).expect("a CQ of its own");
+        let cqs =
+            [(); 2].map(|()| CompletionQueue::by_command(&rig.context, 512).build().expect("a CQ"));
+        let [qp, peer] = cqs.each_ref().map(|cq| {
+            let builder = QueuePair::by_command(&rig.pd, cq).max_send_wr(128).max_inline_data(64);
+            rig.init(builder.without_send_record())
+        });
+        let ends: [_; 2] = rig.connect(qp, peer).into();
+        let mut completions = CqReader::new(&cqs[0]).expect("a CQ of its own");
         let send = SendQueue::new(&ends[0], &mut completions, SendConfig::default());
         let send = send.expect("a queue pair of its own");
         let memory = rig.memory(4096);

@@ -10,7 +10,7 @@ use mlx5::ring::{
     SendConfig, SendQueue, SendSource,
 };
 use mlx5::verbs::{
-    self, AddressHandle, CompletionQueue, Connected, Context, CqeSize, HugePageSize, Init, Pages,
+    self, AddressHandle, CompletionQueue, Connected, Context, CqeSize, HugePageSize, Pages,
     ProtectionDomain, QpState, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes,
     SharedReceiveQueue, UdInitAttributes, UnreliableRtsAttributes,
 };
@@ -25,9 +25,7 @@ fn rig() -> Rig {
 
 /// Connects a queue pair to itself.
 fn loopback(rig: &Rig, qp: QueuePair<Rc, verbs::Reset, Firmware>) -> QueuePair<Rc, Rts, Firmware> {
-    let end = rig.local.connection_data_of(qp.number());
-    let qp = qp.init(&rig.local.init()).unwrap();
-    qp.rtr(&rig.local.rtr(&end, &end)).unwrap().rts(&rig.local.rts(&end, &end)).unwrap()
+    rig.looped(rig.to_init(qp))
 }
 
 /// Writes some bytes by the queue pair and waits for it.
@@ -264,11 +262,7 @@ fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
     let qp = qp.init(&rig.local.init()).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let end = rig.local.connection_data_of(qp.number());
-    let up = |qp: QueuePair<Rc, Init, Firmware>| {
-        qp.rtr(&rig.local.rtr(&end, &end)).unwrap().rts(&rig.local.rts(&end, &end)).unwrap()
-    };
-    let mut qp = up(qp);
+    let mut qp = rig.looped(qp);
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     // SAFETY: only the test owns the queues, which restarts them.
     let error = unsafe { send.restart(&mut completions) };
@@ -289,13 +283,13 @@ fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
                 "{early:?}"
             );
             receive.restart(&mut completions).unwrap();
-            qp = up(reset);
+            qp = rig.looped(reset);
             send.restart(&mut completions).unwrap();
         }
         assert!(send.is_idle() && receive.outstanding() == 0);
         writes(&rig, &mut send, &mut completions, b"again");
         // SAFETY: only the test owns the queues, and it restarts them next.
-        unsafe { qp = up(qp.reset_under_queues().unwrap().init(&rig.local.init()).unwrap()) };
+        unsafe { qp = rig.looped(rig.to_init(qp.reset_under_queues().unwrap())) };
         // SAFETY: only the test owns the queues, which it restarts.
         unsafe {
             receive.restart(&mut completions).unwrap();
