@@ -486,7 +486,7 @@ fn unsignaled_requests_leave_a_block_for_a_signaled_one() {
                 assert!(sq.queue.is_idle());
             }
             let text = &refused[0];
-            assert!(text.contains("reclaim") && text.contains("no request"), "{text}");
+            assert!(text.contains("reclaim") && text.contains("none of those"), "{text}");
         }
     }
 }

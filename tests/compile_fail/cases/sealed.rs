@@ -24,8 +24,8 @@ mod halves {
     }
 
     #[cfg(misuse)]
-    fn swap_rings(a: &mut SendQueue<Rc>, b: &mut SendQueue<Ud>) {
-        std::mem::swap(a.ring(), b.ring());
+    fn swap_states(a: &mut SendQueue<Rc>, b: &mut SendQueue<Ud>) {
+        std::mem::swap(a.state_mut(), b.state_mut());
         //~^ E0061 this method takes 1 argument but 0 arguments were supplied
         //~^^ E0061 this method takes 1 argument but 0 arguments were supplied
     }
