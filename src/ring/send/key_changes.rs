@@ -81,16 +81,14 @@ impl SendRing {
         id: u64,
         operation: &O,
     ) -> Result<bool, Refusal> {
-        let Some(room) = self.state.run() else { return Ok(false) };
-        if operation.check(&self.limits).is_err() {
+        if !self.state.is_in_run() || operation.check(&self.limits).is_err() {
             return Ok(false);
         }
-        let at = self.end();
+        let head = self.head();
         let ds = 1 + operation.body_ds();
         let blocks = ds / UNITS;
-        let end = at.behind(blocks);
-        let slot = self.shape().slot(at.at);
-        if ds % UNITS != 0 || blocks < 2 || blocks > room || ds > LONGEST {
+        let slot = self.shape().slot(head);
+        if ds % UNITS != 0 || blocks < 2 || blocks > self.state.run_room() || ds > LONGEST {
             return Ok(false);
         }
         let mut flags = self.flags(operation);
@@ -99,8 +97,9 @@ impl SendRing {
         }
         self.doorbell.timing.stamp(Phase::Reserve);
         let code = operation.code();
-        let first = self.names.ctrl(at.at, code, ds);
+        let first = self.names.ctrl(head, code, ds);
         let ctrl = ctrl_segment(first, code, flags, operation.immediate());
+        let end = self.state.take_in_run(blocks);
         let mut units: Units = [MaybeUninit::uninit(); LONGEST as usize];
         // SAFETY: two to four free, contiguous blocks. The HCA does not read them before the
         // producer index covers them, and nothing else writes them (`from_parts`), nor their shadow
@@ -122,12 +121,15 @@ impl SendRing {
             }
         }
         self.doorbell.timing.stamp(Phase::Encode);
-        self.inspect(end.at)?;
-        self.state.posted(end);
+        if let Err(refusal) = self.inspect(end.at) {
+            self.state.leave_run(blocks);
+            return Err(refusal);
+        }
+        self.state.posted_in_run(end.at);
         // SAFETY: the units of the WQE were just kept, and the register takes it. Its memory meets
         // this function's contract.
         unsafe { self.doorbell.ring_kept(end.at.low16(), &units, blocks) }
-        self.state.continue_run();
+        self.state.continue_run(end.at);
         self.rang(end.at);
         Ok(true)
     }

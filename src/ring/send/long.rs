@@ -44,10 +44,9 @@ impl SendRing {
         }
         // Hides from the compiler how both were computed, or it would compute them twice.
         let slot = opaque(wqes.shape.slot(at.at));
-        let end = at.behind(O::LONG_BLOCKS);
-        let end = Point { at: Counter::new(opaque(end.at.value() as usize) as u32), ..end };
+        let next = Counter::new(opaque(at.at.plus(O::LONG_BLOCKS).value() as usize) as u32);
         // Each block before `clear` also stands for a CQ slot.
-        if !clear.reaches(end.at) || wqes.shape.ends_within(slot, O::LONG_BLOCKS) {
+        if !clear.reaches(next) || wqes.shape.ends_within(slot, O::LONG_BLOCKS) {
             return None;
         }
         let flags = self.flags(operation);
@@ -67,6 +66,8 @@ impl SendRing {
             writer.put(ctrl);
             operation.put_usual(&mut writer);
         }
+        // Not before: the compiler would keep it in a register while the WQE is written.
+        let end = Point { at: next, ..at.behind(O::LONG_BLOCKS) };
         // SAFETY: the shadow has an entry for every slot, so it has those for these slots.
         unsafe {
             let place = wqes.shadow.byte_add(offset);

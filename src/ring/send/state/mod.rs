@@ -29,15 +29,15 @@ use crate::ring::source::CompletionOrder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     /// The block that follows.
-    pub(in crate::ring) at: Counter,
+    pub(super) at: Counter,
     /// Number of silent blocks before the point, which wraps. It has an arbitrary start.
-    pub(in crate::ring) silent: u32,
+    pub(super) silent: u32,
 }
 
 impl Point {
     /// Returns the point behind a WQE of so many blocks that begins here.
     #[inline(always)]
-    pub(in crate::ring) fn behind(self, blocks: u32) -> Self {
+    pub(super) fn behind(self, blocks: u32) -> Self {
         Self { at: self.at.plus(blocks), silent: self.silent.wrapping_add(blocks - 1) }
     }
 
@@ -107,12 +107,12 @@ struct Run {
 
 /// What a [`SendState`] is made of.
 pub(super) struct Start {
-    pub(in crate::ring) shape: Shape,
+    pub(super) shape: Shape,
     /// The counter of the first WQE.
-    pub(in crate::ring) at: Counter,
+    pub(super) at: Counter,
     /// The queue's CQ slots.
-    pub(in crate::ring) slots: u32,
-    pub(in crate::ring) order: CompletionOrder,
+    pub(super) slots: u32,
+    pub(super) order: CompletionOrder,
     /// Whether requests cannot have entries.
     pub(super) no_entries: bool,
 }
@@ -165,7 +165,7 @@ impl SendState {
 
     /// Returns the point behind all posted WQEs.
     #[inline(always)]
-    pub(in crate::ring) fn end(&self) -> Point {
+    pub(super) fn end(&self) -> Point {
         Point { at: self.cursor.head(), silent: self.silent }
     }
 
@@ -177,24 +177,24 @@ impl SendState {
 
     /// Returns whether every posted WQE is retired.
     #[inline(always)]
-    pub(in crate::ring) fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.cursor.used() == 0
     }
 
     /// Returns the number of free blocks.
-    pub(in crate::ring) fn free_blocks(&self) -> u32 {
+    pub(super) fn free_blocks(&self) -> u32 {
         self.cursor.free_from(self.head())
     }
 
     /// Returns the number of requests that may be outstanding.
     #[inline(always)]
-    pub(in crate::ring) fn slots(&self) -> u32 {
+    pub(super) fn slots(&self) -> u32 {
         self.slots
     }
 
     /// Returns the entry of slot 0 of the shadow. Writers of WQEs write entries of free blocks there.
     #[inline(always)]
-    pub(in crate::ring) fn entries(&self) -> NonNull<Entry> {
+    pub(super) fn entries(&self) -> NonNull<Entry> {
         self.shadow.first()
     }
 
@@ -246,11 +246,16 @@ impl SendState {
         !self.head().reaches(self.clear_single)
     }
 
-    /// Returns how many blocks key changes may take without a check. `None` if the last post was no
-    /// key change.
+    /// Returns whether the last post was a key change.
     #[inline(always)]
-    pub(in crate::ring) fn run(&self) -> Option<u32> {
-        (self.head() == self.run.head).then(|| self.run.clear.since(self.run.head))
+    pub(super) fn is_in_run(&self) -> bool {
+        self.head() == self.run.head
+    }
+
+    /// Returns how many blocks a key change may take without a check, [in a run](Self::is_in_run).
+    #[inline(always)]
+    pub(super) fn run_room(&self) -> u32 {
+        self.run.clear.since(self.head())
     }
 
     /// Counts a WQE of one block as posted; `head` is behind it. The caller is about to ring.
@@ -263,7 +268,7 @@ impl SendState {
     /// Counts all WQEs before `end` as posted. The caller is about to ring, and then moves `clear`:
     /// a WQE of several blocks may have passed it.
     #[inline(always)]
-    pub(in crate::ring) fn posted(&mut self, end: Point) {
+    pub(super) fn posted(&mut self, end: Point) {
         self.cursor.publish(end.at);
         self.silent = end.silent;
     }
@@ -293,12 +298,39 @@ impl SendState {
         self.run = Run { head: end.at, clear: end.at.plus(room) };
     }
 
-    /// Continues a run, after another key change was posted. Nothing is clear.
+    /// Takes blocks for a key change in the run, and counts its silent blocks. Returns the point
+    /// behind it. The caller writes it, and then posts it or [leaves](Self::leave_run) the run.
+    ///
+    /// The count is stored at once: kept until the post, it would cost a register while the WQE is
+    /// written.
     #[inline(always)]
-    pub(super) fn continue_run(&mut self) {
-        self.run.head = self.head();
+    pub(super) fn take_in_run(&mut self, blocks: u32) -> Point {
+        let end = self.end().behind(blocks);
+        self.silent = end.silent;
+        end
+    }
+
+    /// Counts the key change that was [taken](Self::take_in_run) as posted; `head` is behind it. The
+    /// caller is about to ring, and then continues the run.
+    #[inline(always)]
+    pub(super) fn posted_in_run(&mut self, head: Counter) {
+        self.cursor.publish(head);
+    }
+
+    /// Leaves the run: the key change of so many blocks that was [taken](Self::take_in_run) is not
+    /// posted.
+    pub(super) fn leave_run(&mut self, blocks: u32) {
+        self.silent = self.silent.wrapping_sub(blocks - 1);
+        self.end_run();
+    }
+
+    /// Continues a run, after another key change was posted, behind which the head is now. Nothing
+    /// is clear.
+    #[inline(always)]
+    pub(super) fn continue_run(&mut self, head: Counter) {
+        self.run.head = head;
         // `clear_single` is behind the head since the run began.
-        self.clear = self.head();
+        self.clear = head;
     }
 
     /// Ends a run of key changes.
@@ -309,7 +341,7 @@ impl SendState {
 
     /// Notes that a WQE of this opcode is written.
     #[inline(always)]
-    pub(in crate::ring) fn note(&mut self, opcode: u8) {
+    pub(super) fn note(&mut self, opcode: u8) {
         self.keys_changed |= wqes::changes_keys(opcode);
     }
 
@@ -413,7 +445,7 @@ impl SendState {
     /// Opens the state: entries from the head on are about to be written that may never be posted.
     /// From now on polls take the slow path, which checks the head, too.
     #[inline(always)]
-    pub(in crate::ring) fn open(&mut self) {
+    pub(super) fn open(&mut self) {
         self.abandon();
         self.leave_open();
     }
@@ -427,13 +459,13 @@ impl SendState {
 
     /// Closes the state: all entries that were written since [`open`](Self::open) are posted.
     #[inline(always)]
-    pub(in crate::ring) fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         self.shadow.resume();
     }
 
     /// Closes the state if it is open: clears entries that were written and not posted.
     #[inline(always)]
-    pub(in crate::ring) fn abandon(&mut self) {
+    pub(super) fn abandon(&mut self) {
         if self.is_open() {
             self.forget_unposted();
         }

@@ -12,7 +12,7 @@ impl SendState {
     /// Retires the oldest request, if it is the plain one that a CQE with these last eight bytes
     /// reports.
     #[inline(always)]
-    pub(in crate::ring) fn retire_oldest(&mut self, end: u64) -> Option<Entry> {
+    pub(in crate::ring::send) fn retire_oldest(&mut self, end: u64) -> Option<Entry> {
         let entry = self.shadow.retire_oldest(end)?;
         // By invariant 4, the shadow expects only what is posted, so the queue is not empty.
         self.cursor.retire_known(self.tail().plus(1));
@@ -22,7 +22,7 @@ impl SendState {
     /// Retires the plain request that a CQE with these last eight bytes reports, and all before it.
     /// It is not the oldest.
     #[inline(always)]
-    pub(in crate::ring) fn retire_other(&mut self, end: u64) -> Option<Entry> {
+    pub(in crate::ring::send) fn retire_other(&mut self, end: u64) -> Option<Entry> {
         let tail = self.tail().plus(self.shadow.stride());
         // If they are equal, no outstanding WQE has silent blocks.
         if self.silent == self.silent_retired && self.head().reaches(tail) {
@@ -122,7 +122,7 @@ impl SendState {
 
     /// Returns the counter behind the request that was just retired, whose entry this is.
     #[inline(always)]
-    pub(in crate::ring) fn retired_up_to(&self, entry: &Entry) -> Counter {
+    pub(in crate::ring::send) fn retired_up_to(&self, entry: &Entry) -> Counter {
         match self.order {
             CompletionOrder::Posting => self.tail(),
             CompletionOrder::Any => self.last.plus(entry.key.blocks().unwrap_or(1)),
@@ -131,18 +131,18 @@ impl SendState {
 
     /// Returns whether an error completion was seen, or the device failed.
     #[inline(always)]
-    pub(in crate::ring) fn is_stopped(&self) -> bool {
+    pub(in crate::ring::send) fn is_stopped(&self) -> bool {
         self.stopped
     }
 
     /// Returns whether the device failed.
-    pub(in crate::ring) fn has_device_failed(&self) -> bool {
+    pub(in crate::ring::send) fn has_device_failed(&self) -> bool {
         self.device_failed
     }
 
     /// Refuses posts from now on.
     #[cold]
-    pub(in crate::ring) fn stop(&mut self) {
+    pub(in crate::ring::send) fn stop(&mut self) {
         self.stopped = true;
         self.grant_none();
         self.end_run();
@@ -157,12 +157,12 @@ impl SendState {
     }
 
     /// Accepts posts again after a failure. What may be posted without a check is still to be granted.
-    pub(in crate::ring) fn resume(&mut self) {
+    pub(in crate::ring::send) fn resume(&mut self) {
         self.stopped = false;
     }
 
     /// Forgets all WQEs, and accepts posts again from counter 0 on: the queue pair was reset.
-    pub(in crate::ring) fn restart(&mut self) {
+    pub(in crate::ring::send) fn restart(&mut self) {
         self.cursor = Cursor::new(self.shape(), Counter::default());
         self.silent_retired = self.silent;
         if self.order == CompletionOrder::Posting {
