@@ -21,7 +21,7 @@ type Change<'a> = Box<dyn Fn(usize, &mut RtrAttributes, &mut RtsAttributes) + 'a
 /// Builder for connected queue pairs by verbs, each with a CQ and memory of its own.
 ///
 /// By default, WQEs have 4 SGEs or 200 bytes inline, CQs 256 entries and regions 64 KiB with
-/// [`all_rights`](crate::all_rights).
+/// [`all_rights`].
 pub struct Pair<'a, T: Transport> {
     rig: &'a Rig,
     entries: u32,
