@@ -135,7 +135,7 @@ impl ExtendedQp {
 /// Takes an RC, UC or UD queue pair, or an initiator of dynamic connections, from RESET to RTS, with
 /// itself as its peer where it has one. UD's
 /// Q_Key is 0x11111111.
-pub fn connect_to_itself(rig: &Rig, qp: NonNull<ibv_qp>, kind: u32) {
+fn connect_to_itself(rig: &Rig, qp: NonNull<ibv_qp>, kind: u32) {
     // SAFETY: the QP is alive.
     let number = unsafe { qp.as_ref() }.qp_num;
     connect_to(rig, qp, kind, number);

@@ -167,11 +167,6 @@ where
         self
     }
 
-    /// Connects them, and leaves their queues to the test.
-    pub fn lines(self) -> [Line<T>; 2] {
-        self.both(|_, _, _| ()).map(|(line, ())| line)
-    }
-
     /// Connects them, each with both queues on one CQ.
     pub fn sides(self) -> [Side<T>; 2] {
         self.both(Taken::new).map(Taken::into_side)
@@ -180,11 +175,6 @@ where
     /// Connects them, each as an endpoint that owns its memory in flight.
     pub fn endpoints(self) -> [Endpoint<T>; 2] {
         self.both(Owned::new).map(Owned::into_endpoint)
-    }
-
-    /// Connects one queue pair to itself.
-    pub fn looped(self) -> Side<T> {
-        Taken::into_side(self.one(Taken::new, |mine| mine.clone()).0)
     }
 
     /// Connects one queue pair to itself, as an endpoint.
@@ -312,28 +302,6 @@ impl Owned {
     fn into_endpoint<T: Receives>((line, owned): (Line<T>, Self)) -> Endpoint<T> {
         let Self(completions, receiver) = owned;
         Endpoint::new(line.qp, receiver, completions, SendConfig::default()).expect("an endpoint")
-    }
-}
-
-impl<T: Transport> Line<T> {
-    /// A piece of its memory.
-    pub fn sge(&self, offset: usize, length: usize) -> Sge {
-        self.memory.sge(offset, length).unwrap()
-    }
-
-    /// Its memory from an offset on, as the peer names it.
-    pub fn remote(&self, offset: usize) -> Remote {
-        self.memory.remote(offset).unwrap()
-    }
-
-    /// Takes over the CQ.
-    pub fn reader(&self) -> CqReader {
-        CqReader::new(&self.cq).expect("a reader")
-    }
-
-    /// Takes over the send queue.
-    pub fn queue(&self, completions: &mut CqReader, config: SendConfig) -> SendQueue<T> {
-        SendQueue::new(&self.qp, completions, config).expect("a send queue")
     }
 }
 
