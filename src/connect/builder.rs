@@ -165,19 +165,20 @@ impl<'a> EndpointBuilder<'a> {
             Some(pd) => pd.clone(),
             None => ProtectionDomain::new(self.context)?,
         };
-        let entries = self.max_send_wr.saturating_add(self.receives);
+        // A queue pair that receives has room for one receive at least.
+        let receives = self.receives.max(1);
+        let entries = self.max_send_wr.saturating_add(receives);
         let cq = CompletionQueue::new(self.context, entries)?;
         let qp = QueuePair::builder(&pd, &cq)
             .max_send_wr(self.max_send_wr)
             .max_inline_data(self.max_inline_data)
-            .max_recv_wr(self.receives.max(1))
+            .max_recv_wr(receives)
             .build()?;
         let port = LocalPort::new(self.context, self.port, self.gid_index)?;
         let mine = port.connection_data(&qp);
         let qp = qp.init(&port.init())?;
         let mut completions = CqReader::new(&cq)?;
-        let config = ReceiveConfig { receives: self.receives.max(1) };
-        let mut receiver = Receiver::new(&qp, &mut completions, config)?;
+        let mut receiver = Receiver::new(&qp, &mut completions, ReceiveConfig { receives })?;
         for (id, memory) in (0..).zip(self.receive_memory(&pd)?) {
             receiver.post(id, memory).map_err(|refused| refused.error)?;
         }

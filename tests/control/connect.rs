@@ -391,4 +391,11 @@ fn a_builder_makes_the_queues_that_were_asked_for() {
     assert!(
         Endpoint::builder(&context).port(9).build().unwrap_err().to_string().contains("port 9")
     );
+    // Their CQ has room for all, also where it has not one entry more.
+    for requests in [1, 62, 63, 64, 127] {
+        let unconnected = Endpoint::builder(&context).max_send_wr(requests).build().unwrap();
+        let own = unconnected.connection_data();
+        let endpoint = unconnected.connect(&own).unwrap();
+        assert_eq!(endpoint.send_queue().request_limit(), requests);
+    }
 }
