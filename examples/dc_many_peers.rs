@@ -13,9 +13,10 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::{Completion, ReceiveDone};
 use mlx5::ib::{Access, Dci, Dct};
 use mlx5::ring::{CqReader, Queues, ReceiveConfig, SendConfig, SendQueue, Srq};
+use mlx5::verbs::attr::{DctRtrAttributes, InitAttributes, Mtu, RtsAttributes};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Context, DctRtrAttributes, InitAttributes, MemoryRegion, Mtu,
-    ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue,
+    AddressHandle, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Rtr, SharedReceiveQueue,
 };
 use mlx5::wqe::{DcAddress, FetchAdd, Inline, SendMessage};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.

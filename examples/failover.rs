@@ -17,10 +17,8 @@ use mlx5::connect::LocalPort;
 use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver, Returned};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
-use mlx5::verbs::{
-    AckTimeout, AddressVector, AlternatePath, CompletionQueue, Context, Init, ProtectionDomain,
-    QueuePair, RtsAttributes,
-};
+use mlx5::verbs::attr::{AckTimeout, AddressVector, AlternatePath, RtsAttributes};
+use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair};
 use mlx5::wqe::SendMessage;
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;

@@ -15,10 +15,8 @@ use mlx5::connect::LocalPort;
 use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
-use mlx5::verbs::{
-    AckTimeout, CompletionQueue, Context, Init, MemoryRegion, ProtectionDomain, QueuePair, Rts,
-    RtsAttributes,
-};
+use mlx5::verbs::attr::{AckTimeout, RtsAttributes};
+use mlx5::verbs::{CompletionQueue, Context, Init, MemoryRegion, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::RdmaWrite;
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;

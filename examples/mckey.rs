@@ -16,9 +16,8 @@ use mlx5::connect::cm::{Identifier, JoinAs, Joined};
 use mlx5::cqe::{Completion, ReceiveDone, ReceiveKind};
 use mlx5::ib::{Access, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{
-    AddressHandle, CompletionQueue, ProtectionDomain, QueuePairBuilder, UnreliableRtsAttributes,
-};
+use mlx5::verbs::attr::UnreliableRtsAttributes;
+use mlx5::verbs::{AddressHandle, CompletionQueue, ProtectionDomain, QueuePairBuilder};
 use mlx5::wqe::{Inline, SendImm, UdAddress};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;

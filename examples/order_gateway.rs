@@ -15,7 +15,8 @@ use mlx5::cqe::{ReceiveDone, ReceiveKind};
 use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver};
 use mlx5::ib::Access;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
-use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair, RtsAttributes};
+use mlx5::verbs::attr::RtsAttributes;
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 use mlx5::wqe::{InlineBytes, SendImm};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
 use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver};
+use mlx5::expert::Placement;
 use mlx5::ib::Access;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
-    CompletionQueue, Context, HugePageSize, MemoryRegion, Placement, ProtectionDomain, QueuePair,
+    CompletionQueue, Context, HugePageSize, MemoryRegion, ProtectionDomain, QueuePair,
 };
 use mlx5::wqe::SendMessage;
 // Stands in for the device where the machine has none. A program for real devices leaves this out.

@@ -11,9 +11,8 @@ use mlx5::cqe::{Failure, Status};
 use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver, Returned};
 use mlx5::ib::Access;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
-use mlx5::verbs::{
-    AckTimeout, CompletionQueue, Context, ProtectionDomain, QueuePair, Reset, RtsAttributes,
-};
+use mlx5::verbs::attr::{AckTimeout, RtsAttributes};
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair, Reset};
 use mlx5::wqe::{RdmaWrite, Remote, SendMessage};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;

@@ -9,16 +9,15 @@ use std::error::Error;
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
+use mlx5::expert::TagCapacity;
+use mlx5::expert::{Rendezvous, Tag, TagHeader};
+use mlx5::expert::{TagCompletion, TagConfig, TagHandle, TagReceive, TmSrq};
 use mlx5::ib::Access;
-use mlx5::ring::{
-    CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, TagCompletion, TagConfig,
-    TagHandle, TagReceive, TmSrq,
-};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, SharedReceiveQueue,
-    TagCapacity,
 };
-use mlx5::wqe::{InlineGather, Rendezvous, SendMessage, Tag, TagHeader};
+use mlx5::wqe::{InlineGather, SendMessage};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
 use mlx5_model as _;
 

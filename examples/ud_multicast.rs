@@ -14,9 +14,10 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::{Completion, DatagramHeader, ReceiveDone, ReceiveKind};
 use mlx5::ib::{Access, Gid, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::attr::{UdInitAttributes, UnreliableRtsAttributes};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Rts, UdInitAttributes, UnreliableRtsAttributes,
+    QueuePairBuilder, Rts,
 };
 use mlx5::wqe::{Inline, SendImm, UdAddress};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.

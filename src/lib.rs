@@ -69,6 +69,7 @@
 //! | [`ib`] | plain values: transports, access rights, GIDs |
 //! | [`devx`] | objects and queries by firmware command, which verbs do not offer |
 //! | [`diag`] | queue entries as text, meanings of the HCA's codes, checks of WQEs |
+//! | [`expert`] | what few programs need: queues of other programs, probes, tags, WQEs as bytes |
 //! | [`timing`] | a clock of the CPU's counter, and the times of phases |
 //! | `flight` | the last events of a queue, with the feature `flight-recorder` |
 //!
@@ -76,6 +77,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `devx`, on by default | objects and queries by firmware command, in [`devx`]. Nothing else needs it |
 //! | `cm` | connections by librdmacm, in `connect::cm`. Needs librdmacm to build and to run |
 //! | `rdma-sys` | the verbs types of the crate rdma-sys, for programs that use it too. Names and types are the same. Needs libclang 15 or older to build |
 //! | `timing` | time stamps of the phases of posts and polls |
@@ -96,16 +98,23 @@
 //! - `docs/soundness.md`: what safe code cannot break. `docs/performance.md`: what posts and polls
 //!   cost, and how that is measured.
 
+#![cfg_attr(
+    not(feature = "devx"),
+    allow(dead_code, unused_imports, reason = "what only `devx` uses of other modules")
+)]
+
 // First: rustdoc lists the methods of a type in the order of these modules.
 pub mod ring;
 pub mod verbs;
 
 pub mod connect;
 pub mod cqe;
+#[cfg(feature = "devx")]
 pub mod devx;
 mod doorbell;
 pub mod endpoint;
 mod error;
+pub mod expert;
 pub mod ib;
 pub mod prelude;
 mod watch;

@@ -3,10 +3,10 @@
 //! requests. In a program of its own, which the gate runs alone: some tests compare times.
 
 use mlx5::cqe::Completion;
+use mlx5::expert::{BlueFlameCopy, ProbeError, UarMapping};
 use mlx5::ib::Rc;
 use mlx5::ring::{
-    BlueFlameCopy, CqReader, ProbeError, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse,
-    SendConfig, SendQueue, UarMapping,
+    CqReader, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{Inline, InlineBytes, Nop, RdmaWrite, Remote};

@@ -10,10 +10,8 @@ use mlx5::cqe::Completion;
 use mlx5::ib::Access;
 use mlx5::ib::GidType;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{
-    AddressVector, CompletionQueue, Context, GidEntry, LinkLayer, ProtectionDomain, QueuePair,
-    RtrAttributes,
-};
+use mlx5::verbs::attr::{AddressVector, LinkLayer, RtrAttributes};
+use mlx5::verbs::{CompletionQueue, Context, GidEntry, ProtectionDomain, QueuePair};
 use mlx5::wqe::SendMessage;
 use mlx5_model as _;
 use mlx5_sys::verbs::{ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state};

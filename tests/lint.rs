@@ -6,12 +6,13 @@
 use mlx5::cqe::Completion;
 use mlx5::diag::lint::{Finding, Segment};
 use mlx5::endpoint::{Endpoint, MrSlice, Receiver};
+use mlx5::expert::RawWqe;
 use mlx5::ib::Rc;
 use mlx5::ring::{
     CqReader, PostError, Prepared, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
 };
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
-use mlx5::wqe::{FetchAdd, InlineBytes, Nop, RawWqe, RdmaWrite, Remote, Sge};
+use mlx5::wqe::{FetchAdd, InlineBytes, Nop, RdmaWrite, Remote, Sge};
 use rig::Rig;
 use rig::verbs::QpMemory;
 

@@ -1,7 +1,8 @@
 //! Variants of posting other than by BlueFlame word by word: registers without BlueFlame, and other
 //! copies.
 
-use mlx5::ring::{BlueFlameCopy, SendConfig, UarMapping};
+use mlx5::expert::{BlueFlameCopy, UarMapping};
+use mlx5::ring::SendConfig;
 
 use super::raw::Raw;
 use crate::side::{Row, Side};

@@ -5,10 +5,8 @@ use std::ptr::NonNull;
 
 use mlx5::ib::{HasQueues, Transport, Uc, Ud};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
-use mlx5::verbs::{
-    AddressHandle, CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts,
-    UdInitAttributes, UnreliableRtsAttributes,
-};
+use mlx5::verbs::attr::{UdInitAttributes, UnreliableRtsAttributes};
+use mlx5::verbs::{AddressHandle, CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts};
 use mlx5::wqe::{InlineBytes, SendMessage, Sge, UdAddress};
 use mlx5_sys::verbs::*;
 

@@ -5,9 +5,10 @@ use std::ptr::NonNull;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Dci, Dct};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, Srq};
+use mlx5::verbs::attr::{AddressVector, DctRtrAttributes, InitAttributes, Mtu, RtsAttributes};
 use mlx5::verbs::{
-    AddressHandle, AddressVector, CompletionQueue, DctRtrAttributes, InitAttributes, MemoryRegion,
-    Mtu, QueuePair, QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue,
+    AddressHandle, CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rtr, Rts,
+    SharedReceiveQueue,
 };
 use mlx5::wqe::{DcAddress, RdmaWrite, Remote, SendMessage, Sge};
 use mlx5_sys::dv;

@@ -5,9 +5,11 @@ use std::mem::{MaybeUninit, zeroed};
 use std::ptr::NonNull;
 
 use mlx5::cqe::Completion;
+use mlx5::expert::Publish;
 use mlx5::ib::{CqeCompression, Rc};
-use mlx5::ring::{CqReader, Publish, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::attr::CqeSize;
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{RdmaWrite, Remote, Sge};
 use mlx5_sys::verbs::*;
 

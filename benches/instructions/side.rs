@@ -3,11 +3,10 @@
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
+use mlx5::expert::BlueFlameCopy;
 use mlx5::ib::Rc;
-use mlx5::ring::BlueFlameCopy;
-use mlx5::verbs::{
-    CompletionQueue, CqeSize, MemoryRegion, QueuePair, QueuePairBuilder, Rts, ScatterToCqe,
-};
+use mlx5::verbs::attr::{CqeSize, ScatterToCqe};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts};
 use mlx5::wqe::{Remote, Sge};
 use mlx5_sys::verbs::{ibv_cq, ibv_qp};
 

@@ -2,13 +2,15 @@
 
 use std::mem::zeroed;
 
+use mlx5::expert::TagCapacity;
+use mlx5::expert::{Tag, TagHeader};
+use mlx5::expert::{TagCompletion, TagConfig, TagReceive, TmSrq};
 use mlx5::ib::Rc;
-use mlx5::ring::{CqReader, TagCompletion, TagConfig, TagReceive, TmSrq};
+use mlx5::ring::CqReader;
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
-    TagCapacity,
 };
-use mlx5::wqe::{Sge, Tag, TagHeader};
+use mlx5::wqe::Sge;
 use mlx5_sys::verbs::*;
 
 use crate::MODE;

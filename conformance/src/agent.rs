@@ -7,10 +7,12 @@ use mlx5::cqe::Completion;
 use mlx5::devx::Firmware;
 use mlx5::ib::{Dct, RawPacket, Rc, Uc, Ud, XrcRecv};
 use mlx5::ring::{CqReader, PacketEvent, PacketRq, ReceiveQueue, Srq};
+use mlx5::verbs::attr::{
+    AddressVector, DctRtrAttributes, QpState, UdInitAttributes, UnreliableRtsAttributes,
+};
 use mlx5::verbs::{
-    AddressVector, Context, DctRtrAttributes, EventSource, Flow, Init, MemoryRegion, MemoryWindow,
-    ProtectionDomain, QpState, QueuePair, QueuePairBuilder, Rtr, Rts, SharedReceiveQueue, Type1,
-    Type2, UdInitAttributes, UnreliableRtsAttributes, WindowType,
+    Context, EventSource, Flow, Init, MemoryRegion, MemoryWindow, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Rtr, Rts, SharedReceiveQueue, Type1, Type2, WindowType,
 };
 use mlx5::wqe::{BindWindow, SendMessage, Sge};
 

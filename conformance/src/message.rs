@@ -6,7 +6,7 @@
 use mlx5::connect::{ConnectionData, RemoteRegion};
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind};
 use mlx5::ib::{Access, CqeCompression, Gid};
-use mlx5::verbs::{CqeSize, Mtu, ScatterToCqe};
+use mlx5::verbs::attr::{CqeSize, Mtu, ScatterToCqe};
 use mlx5::wqe::Remote;
 use serde::{Deserialize, Serialize};
 

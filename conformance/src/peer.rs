@@ -218,7 +218,7 @@ impl Peer {
         }
     }
 
-    pub fn is_in_state(&mut self, state: mlx5::verbs::QpState) -> Verdict {
+    pub fn is_in_state(&mut self, state: mlx5::verbs::attr::QpState) -> Verdict {
         same("the state of the peer's queue pair", self.name(Ask::State)?, format!("{state:?}"))
     }
 

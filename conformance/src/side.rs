@@ -5,14 +5,16 @@ use std::time::Instant;
 use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendDone, SendOperation, Status};
 use mlx5::devx::{ByCommand, Firmware};
+use mlx5::expert::ReceiveSource;
+use mlx5::expert::{Makes, Verbs};
 use mlx5::ib::{Receives, Transport};
-use mlx5::ring::{
-    CqReader, PollError, ReceiveConfig, ReceiveQueue, ReceiveSource, SendConfig, SendQueue, Srq,
+use mlx5::ring::{CqReader, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq};
+use mlx5::verbs::attr::{
+    AckTimeout, InitAttributes, QpState, RnrTimer, RtrAttributes, RtsAttributes,
 };
 use mlx5::verbs::{
-    AckTimeout, CompletionQueue, Connected, Context, Failed, Init, InitAttributes, Makes,
-    MemoryRegion, ProtectionDomain, QpState, QueuePair, QueuePairBuilder, Reset, RnrTimer,
-    RtrAttributes, Rts, RtsAttributes, SharedReceiveQueue, Verbs,
+    CompletionQueue, Connected, Context, Failed, Init, MemoryRegion, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Reset, Rts, SharedReceiveQueue,
 };
 use mlx5::wqe::{Nop, PostOn, Sge, SgeList, Word};
 

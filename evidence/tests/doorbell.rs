@@ -15,9 +15,9 @@ use mlx5::connect::LocalPort;
 use mlx5::devx::ifc::{cqc, opcode, qp_2err_in, qpc};
 use mlx5::devx::{Command, Firmware, Umem};
 use mlx5::ib::{Access, Rc};
+use mlx5::verbs::attr::{AckTimeout, RtsAttributes};
 use mlx5::verbs::{
-    AckTimeout, CompletionQueue, Context, Pages, ProtectionDomain, QueuePair, QueuePairBuilder,
-    Reset, Rts, RtsAttributes,
+    CompletionQueue, Context, Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Reset, Rts,
 };
 use mlx5_evidence::{Comparison, Row, Table};
 use mlx5_model::Timeouts;

@@ -8,9 +8,8 @@ use std::time::Duration;
 use mlx5::cqe::{Completion, Failure, QueueKind, Status};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveQueue, SendQueue};
-use mlx5::verbs::{
-    AckTimeout, CompletionQueue, Failed, MemoryRegion, QueuePair, RnrTimer, Rts, RtsAttributes,
-};
+use mlx5::verbs::attr::{AckTimeout, RnrTimer, RtsAttributes};
+use mlx5::verbs::{CompletionQueue, Failed, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{PostOn, RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
 use mlx5_evidence::{Comparison, Row, Table};
 use rig::verbs::CqMemory;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use mlx5::verbs::{AckTimeout, Context, LinkLayer, RnrTimer};
+use mlx5::verbs::Context;
+use mlx5::verbs::attr::{AckTimeout, LinkLayer, RnrTimer};
 use mlx5_evidence::{Row, Table};
 use mlx5_model as _;
 

@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::Completion;
+use mlx5::expert::BlueFlameCopy;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{
-    BlueFlameCopy, CqReader, Queues, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig,
-    SendQueue,
+    CqReader, Queues, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
 };
+use mlx5::verbs::attr::RtsAttributes;
 use mlx5::verbs::{
     ClockReading, CompletionQueue, Context, DeviceClock, Init, MemoryRegion, ProtectionDomain,
-    QueuePair, Rts, RtsAttributes,
+    QueuePair, Rts,
 };
 use mlx5::wqe::{CompareSwap, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite};
 use mlx5::wqe::{Remote, SendMessage};

@@ -1,14 +1,15 @@
 //! What others measured on devices, each with the work that takes that time or has that rate in the
 //! software model. The sources are in `evidence/`, by the names of the facts.
 
+use mlx5::expert::BlueFlameCopy;
 use mlx5::ib::{Access, RawPacket, Rc, Ud};
 use mlx5::ring::{
-    BlueFlameCopy, CqReader, PacketEvent, PacketRq, ReceiveConfig, ReceiveQueue, RegisterUse,
-    SendConfig, SendQueue,
+    CqReader, PacketEvent, PacketRq, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig,
+    SendQueue,
 };
+use mlx5::verbs::attr::{UdInitAttributes, UnreliableRtsAttributes};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Flow, MemoryRegion, QueuePair, QueuePairBuilder, Reset, Rts,
-    UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{EthSend, Inline, SendMessage, UdAddress};
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use mlx5::connect::{ConnectError, Connection, ConnectionData, Listener};
-use mlx5::verbs::Mtu;
+use mlx5::verbs::attr::Mtu;
 
 /// Exchanges of one input.
 const STEPS: u8 = 4;

@@ -21,11 +21,13 @@ use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::Completion;
 use mlx5::devx::ByCommand;
 use mlx5::endpoint::MrSlice;
+use mlx5::expert::Makes;
 use mlx5::ib::{Access, HasQueues, Rc};
 use mlx5::ring::{CqReader, PollError, Queues, SendConfig, SendQueue};
+use mlx5::verbs::attr::{RtrAttributes, RtsAttributes};
 use mlx5::verbs::{
-    CompletionQueue, Connected, Context, Init, Makes, MemoryRegion, Mkey, ProtectionDomain,
-    QueuePair, QueuePairBuilder, Reset, RtrAttributes, Rts, RtsAttributes,
+    CompletionQueue, Connected, Context, Init, MemoryRegion, Mkey, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Reset, Rts,
 };
 use mlx5::wqe::Sge;
 

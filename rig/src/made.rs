@@ -6,10 +6,8 @@ use std::fmt;
 use mlx5::devx::{ByCommand, Firmware};
 use mlx5::ib::Receives;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{
-    self, Capacities, Connected, Context, CqeSize, InitAttributes, ProtectionDomain,
-    QueuePairAttributes, ThreadDomain,
-};
+use mlx5::verbs::attr::{Capacities, CqeSize, InitAttributes, QueuePairAttributes};
+use mlx5::verbs::{self, Connected, Context, ProtectionDomain, ThreadDomain};
 use mlx5::verbs::{CanReceive, Init, Reset, Rtr, Rts, State};
 use mlx5::{Error, Result};
 

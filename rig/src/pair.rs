@@ -6,10 +6,12 @@ use mlx5::cqe::{Completion, Failure, ReceiveDone, SendOperation};
 use mlx5::endpoint::{Endpoint, Receiver};
 use mlx5::ib::{Access, Rc, Receives, Transport, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::attr::{
+    InitAttributes, RtrAttributes, RtsAttributes, UdInitAttributes, UnreliableRtsAttributes,
+};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, CompletionQueueBuilder, Connected, Init, InitAttributes,
-    MemoryRegion, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes, UdInitAttributes,
-    UnreliableRtsAttributes,
+    AddressHandle, CompletionQueue, CompletionQueueBuilder, Connected, Init, MemoryRegion,
+    QueuePair, QueuePairBuilder, Rts,
 };
 use mlx5::wqe::{Remote, Sge, UdAddress};
 

@@ -2,7 +2,8 @@
 
 use std::ptr::{NonNull, null_mut};
 
-use mlx5::wqe::{Sge, Tag};
+use mlx5::expert::Tag;
+use mlx5::wqe::Sge;
 use mlx5_sys::verbs::*;
 
 /// A change of the list.

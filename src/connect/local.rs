@@ -115,7 +115,7 @@ impl LocalPort {
     }
 
     /// Returns the attributes for INIT to RTR: the smaller MTU, the peer's PSN, and the depth that
-    /// was sent to the peer. They convert [into](crate::verbs::UcRtrAttributes) those of an
+    /// was sent to the peer. They convert [into](crate::verbs::attr::UcRtrAttributes) those of an
     /// unreliable connection.
     pub fn rtr(&self, mine: &ConnectionData, theirs: &ConnectionData) -> RtrAttributes {
         RtrAttributes {

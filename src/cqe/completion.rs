@@ -401,7 +401,7 @@ pub enum UnexpectedCqeReason {
     },
     /// Its opcode is one that this reader does not know.
     UnknownOpcode,
-    /// It is of a tag-matching queue. [`TmSrq::poll`](crate::ring::TmSrq::poll)
+    /// It is of a tag-matching queue. [`TmSrq::poll`](crate::expert::TmSrq::poll)
     /// takes its completions.
     TagMatching,
 }

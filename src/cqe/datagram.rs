@@ -30,7 +30,7 @@ impl ReceiveDone {
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
 /// use mlx5::connect::LocalPort;
 /// use mlx5::cqe::{Completion, DatagramHeader, ReceiveDone};
-/// # use mlx5::{ib::*, ring::*, verbs::*, wqe::*};
+/// # use mlx5::{ib::*, ring::*, verbs::{*, attr::*}, wqe::*};
 /// # let memory = pd.allocate(128, Access::LOCAL_WRITE)?;
 /// # let qp = QueuePairBuilder::<Ud>::new(&pd, &cq).max_inline_data(64).build()?;
 /// # let qp = qp.init(&UdInitAttributes::new(1, 7))?.rtr()?;

@@ -183,7 +183,7 @@ impl CompletionQueueBuilder<Firmware> {
     }
 
     /// Makes every CQE overwrite the one before, for
-    /// [`CollapsedCqReader`](crate::ring::CollapsedCqReader). The last CQE then tells how far
+    /// [`CollapsedCqReader`](crate::expert::CollapsedCqReader). The last CQE then tells how far
     /// one send queue has completed. The HCA ignores overruns. One entry is enough.
     pub fn collapsed(mut self) -> Self {
         self.options.form = RingForm::Collapsed;

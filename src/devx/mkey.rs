@@ -203,7 +203,7 @@ impl<'a> DevxMkeyBuilder<'a> {
     /// into the key, or reads into it, must not put payload into CQEs: [`ScatterToCqe::Never`], the
     /// default.
     ///
-    /// [`ScatterToCqe::Never`]: crate::verbs::ScatterToCqe::Never
+    /// [`ScatterToCqe::Never`]: crate::verbs::attr::ScatterToCqe::Never
     pub fn address(mut self, address: u64) -> Self {
         self.address = Some(address);
         self

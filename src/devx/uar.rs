@@ -84,7 +84,7 @@ impl fmt::Display for UarKind {
 /// Send queues that are made with the same `Uar` share the register, like queue pairs of one
 /// [`ThreadDomain`](crate::verbs::ThreadDomain). A single queue has it exclusively and may copy
 /// WQEs there. Several queues use [`RegisterUse::Shared`](crate::ring::RegisterUse) or a
-/// [`DedicatedRegister`](crate::ring::DedicatedRegister). Any number of CQs can be armed through
+/// [`DedicatedRegister`](crate::expert::DedicatedRegister). Any number of CQs can be armed through
 /// the page.
 ///
 /// Clones are cheap and name the same register. It is freed after its last clone, and the last

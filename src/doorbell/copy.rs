@@ -32,7 +32,8 @@ pub(super) const WORDS: usize = WQEBB_SIZE / 8;
 ///
 /// ```
 /// # let rig::Link { mut sends, .. } = rig::link()?;
-/// use mlx5::ring::{BlueFlameCopy, QueueError};
+/// use mlx5::expert::BlueFlameCopy;
+/// use mlx5::ring::QueueError;
 ///
 /// // An instruction of another architecture.
 /// let copy = if cfg!(target_arch = "x86_64") { BlueFlameCopy::Neon } else { BlueFlameCopy::Sse2 };
@@ -66,7 +67,7 @@ debug_as_display!(CopyUnavailable);
 /// processor can, [`SendQueue::probe_copies`](crate::ring::SendQueue::probe_copies) times it.
 ///
 /// ```
-/// use mlx5::ring::BlueFlameCopy;
+/// use mlx5::expert::BlueFlameCopy;
 ///
 /// // Every processor has `Words`. `detect` returns the way with the widest stores.
 /// let copy = BlueFlameCopy::detect();

@@ -20,7 +20,8 @@ use crate::watch::timing::{Phase, Recorder};
 /// ```
 /// # let rig::Link { qp, mut reader, sends, .. } = rig::link()?;
 /// # drop(sends);
-/// use mlx5::ring::{SendConfig, SendQueue, UarMapping};
+/// use mlx5::expert::UarMapping;
+/// use mlx5::ring::{SendConfig, SendQueue};
 ///
 /// // SAFETY: the program was started with `MLX5_SHUT_UP_BF=1`, so libmlx5 maps all its registers
 /// // uncached.
@@ -32,7 +33,7 @@ use crate::watch::timing::{Phase, Recorder};
 ///
 /// Safe code cannot promise it:
 /// ```compile_fail,E0133
-/// let memory = mlx5::ring::UarMapping::uncached();
+/// let memory = mlx5::expert::UarMapping::uncached();
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct UarMapping {

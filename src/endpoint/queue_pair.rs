@@ -212,7 +212,7 @@ impl<T: Transport> SendEndpoint<T> {
 
 impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
     /// Posts a request. Its memory is returned with its completion, or with that of a later
-    /// request. With [streams](crate::verbs::DciStreams), each request has its own completion, which
+    /// request. With [streams](crate::verbs::attr::DciStreams), each request has its own completion, which
     /// returns no memory of another one.
     ///
     /// # Errors
@@ -310,7 +310,7 @@ impl<T: Recoverable, R: ReceiveHalf> Endpoint<T, R> {
 }
 
 impl<R: ReceiveHalf> Endpoint<Dci, R> {
-    /// Continues posting after requests failed on a [stream](crate::verbs::DciStreams), see
+    /// Continues posting after requests failed on a [stream](crate::verbs::attr::DciStreams), see
     /// [`SendQueue::go_on`]. Requests on the failed stream complete as flushed until the stream is
     /// [reset](QueuePair::reset_stream), and each of them stops the endpoint again.
     ///

@@ -152,7 +152,8 @@ impl Receiver {
     /// ```no_run
     /// # use mlx5::endpoint::{MrSlice, Receiver};
     /// # use mlx5::ib::Rc;
-    /// # use mlx5::verbs::{Init, QueuePair, RtrAttributes};
+    /// # use mlx5::verbs::attr::RtrAttributes;
+    /// # use mlx5::verbs::{Init, QueuePair};
     /// # fn example(
     /// #     qp: QueuePair<Rc, Init>, receiver: Receiver, peer: &RtrAttributes,
     /// #     free: &mut Vec<MrSlice>,

@@ -167,7 +167,7 @@ pub enum PollError {
     DeviceFailed,
     /// The next CQE is of a live queue that completes on this CQ, but was not given to the poll.
     /// The CQE stays in the CQ: poll with that queue to retire its request. For a tag-matching SRQ,
-    /// use [`TmSrq::poll`](crate::ring::TmSrq::poll). A leaked queue
+    /// use [`TmSrq::poll`](crate::expert::TmSrq::poll). A leaked queue
     /// (`core::mem::forget`) cannot be given any more: then the CQ has to be recreated.
     #[error("the next completion is of the {queue} queue of QP {qpn:#x}: poll with that queue")]
     QueueNotGiven {
@@ -212,8 +212,8 @@ pub enum DrainError {
 /// Why a list was not changed. Nothing was posted.
 ///
 /// ```
-/// # use mlx5::ring::{TagHandle, TmSrq};
-/// use mlx5::ring::TagError;
+/// # use mlx5::expert::{TagHandle, TmSrq};
+/// use mlx5::expert::TagError;
 ///
 /// /// Removes an entry, if no message has taken it.
 /// fn remove(tags: &mut TmSrq, entry: TagHandle) -> Result<(), TagError> {
@@ -247,7 +247,7 @@ pub enum TagError {
 ///
 /// ```
 /// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
-/// use mlx5::ring::ProbeError;
+/// use mlx5::expert::ProbeError;
 /// use mlx5::wqe::Nop;
 ///
 /// // SAFETY: the request names no memory.

@@ -130,7 +130,7 @@ pub enum QueueError {
     /// Another send queue completes on a collapsed CQ.
     #[error("a collapsed CQ tells of one send queue, and there is one")]
     CollapsedTaken,
-    /// The QP has [streams](crate::verbs::DciStreams): each request needs the completion of its own
+    /// The QP has [streams](crate::verbs::attr::DciStreams): each request needs the completion of its own
     /// that a collapsed CQ overwrites.
     #[error(
         "the QP has streams, whose requests complete in any order, and a collapsed CQ keeps only \

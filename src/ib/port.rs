@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Whether a port carries traffic (`enum ibv_port_state`).
 ///
-/// See the example on [`PortAttributes`](crate::verbs::PortAttributes).
+/// See the example on [`PortAttributes`](crate::verbs::attr::PortAttributes).
 #[doc(alias = "ibv_port_state")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PortState {

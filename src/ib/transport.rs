@@ -131,14 +131,14 @@ transports! {
     /// Unreliable connection: one peer, in order, not acknowledged; SEND and WRITE. If a packet is
     /// lost, the whole message is lost, without an error.
     ///
-    /// See the example on [`UcRtrAttributes`](crate::verbs::UcRtrAttributes).
+    /// See the example on [`UcRtrAttributes`](crate::verbs::attr::UcRtrAttributes).
     #[doc(alias = "IBV_QPT_UC")]
     Uc = IBV_QPT_UC, "UC", 2;
     /// Unreliable datagram: any number of peers, to which each SEND is
     /// [addressed](crate::wqe::SendMessage::to), and multicast groups. A message is one packet at
     /// most.
     ///
-    /// See the example on [`UdInitAttributes`](crate::verbs::UdInitAttributes).
+    /// See the example on [`UdInitAttributes`](crate::verbs::attr::UdInitAttributes).
     #[doc(alias = "IBV_QPT_UD")]
     Ud = IBV_QPT_UD, "UD", 4;
     /// Extended reliable connection, the end that requests: one peer, in order, acknowledged; SEND,
@@ -170,7 +170,7 @@ transports! {
     /// refuses takes the queue pair to ERROR, unless it has
     /// [streams](crate::verbs::QueuePairBuilder::streams).
     ///
-    /// See the examples on [`DciStreams`](crate::verbs::DciStreams) and
+    /// See the examples on [`DciStreams`](crate::verbs::attr::DciStreams) and
     /// [`DcAddress`](crate::wqe::DcAddress).
     #[doc(alias("MLX5DV_DCTYPE_DCI", "IBV_QPT_DRIVER"))]
     Dci = IBV_QPT_DRIVER, "DCI", 5;
@@ -178,7 +178,7 @@ transports! {
     /// number and its access key. Its receives come from a [shared receive
     /// queue](crate::ring::Srq). It posts nothing.
     ///
-    /// See the example on [`DctRtrAttributes`](crate::verbs::DctRtrAttributes).
+    /// See the example on [`DctRtrAttributes`](crate::verbs::attr::DctRtrAttributes).
     #[doc(alias("MLX5DV_DCTYPE_DCT", "IBV_QPT_DRIVER"))]
     Dct = IBV_QPT_DRIVER, "DCT", 1;
 }

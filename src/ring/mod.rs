@@ -51,35 +51,32 @@ pub(crate) mod random;
 pub(crate) mod source;
 
 // rustdoc lists the methods of a type in the order of these modules.
-mod completion;
+pub(crate) mod completion;
 pub(crate) mod receive;
 pub(crate) mod send;
 
 pub(crate) mod poll;
 mod release;
-mod tags;
+pub(crate) mod tags;
 #[cfg(test)]
 mod tests;
 
-pub use crate::doorbell::{BlueFlameCopy, CopyUnavailable, UarMapping};
-pub use crate::error::{DrainError, PollError, PostError, ProbeError, QueueError, TagError};
-pub use completion::{CqReader, Peeked, Publish};
+pub(crate) use crate::doorbell::{BlueFlameCopy, UarMapping};
+pub use crate::error::{DrainError, PollError, PostError, QueueError};
+pub(crate) use crate::error::{ProbeError, TagError};
+pub use completion::CqReader;
 pub(crate) use poll::deadline;
-pub use poll::{CollapsedCqReader, CopyProbe, CopyTime, QueueTable, Queues, SharedKey};
+pub use poll::{QueueTable, Queues, SharedKey};
 pub(crate) use receive::{
     Numbers, ReceiveSide, number as shared_receive_number, view_of as shared_receive_view,
 };
 pub use receive::{
     Packet, PacketEvent, PacketRq, ReceiveBatch, ReceiveConfig, ReceiveQueue, Srq, StridingRq,
 };
+pub(crate) use send::DedicatedRegister;
 pub(crate) use send::SendSide;
-pub use send::{
-    Batch, DedicatedRegister, Prepared, Producer, RegisterUse, Retirer, SendConfig, SendQueue, Turn,
-};
+pub use send::{Batch, Prepared, Producer, RegisterUse, Retirer, SendConfig, SendQueue};
 pub(crate) use source::Titles;
-pub use source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSource};
-pub use tags::{
-    IncompleteReason, TagArrival, TagCompletion, TagConfig, TagHandle, TagIncomplete, TagMatch,
-    TagReceive, TmSrq,
-};
+pub(crate) use source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSource};
 pub(crate) use tags::{ListOwner, ListState};
+pub(crate) use tags::{TagConfig, TmSrq};

@@ -15,7 +15,8 @@ use crate::error::Result;
 /// ```
 /// # use mlx5_model as _;
 /// # let context = mlx5::verbs::Context::open_first()?;
-/// use mlx5::verbs::{Backend, CompletionQueue};
+/// use mlx5::expert::Backend;
+/// use mlx5::verbs::CompletionQueue;
 ///
 /// fn entries<B: Backend>(cq: &CompletionQueue<B>) -> u32 {
 ///     cq.capacity()

@@ -40,7 +40,7 @@ const TRIES: u32 = 1 << 16;
 
 /// The clock of a device.
 ///
-/// CQEs carry its [raw counts](crate::ring::Peeked::timestamp). [`read`](Self::read) returns the
+/// CQEs carry its [raw counts](crate::expert::Peeked::timestamp). [`read`](Self::read) returns the
 /// conversion to time of day, without a system call. The kernel keeps the conversion in a page,
 /// which it updates now and then, following its own clock.
 ///

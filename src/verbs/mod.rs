@@ -28,9 +28,11 @@ mod pd;
 
 mod mr;
 
+pub mod attr;
+
 mod access;
 mod address_handle;
-mod backend;
+pub(crate) mod backend;
 mod bind;
 mod buffer;
 mod capabilities;
@@ -49,14 +51,14 @@ mod matching;
 mod mkey;
 mod mw;
 mod pages;
-mod placement;
+pub(crate) mod placement;
 mod port;
-mod qp;
+pub(crate) mod qp;
 mod readiness;
 mod registration;
 mod source;
 mod srq;
-mod tags;
+pub(crate) mod tags;
 mod td;
 mod units;
 mod volatile;
@@ -68,13 +70,13 @@ pub use crate::error::{Cause, Devx, Errno};
 pub(crate) use access::{check_queue_pair_access, check_region_access};
 pub use address_handle::AddressHandle;
 pub(crate) use backend::QueueMaker;
-pub use backend::{Backend, Verbs};
+pub(crate) use backend::{Backend, Verbs};
 pub use buffer::Buffer;
-pub use capabilities::VerbsCapabilities;
 pub use channel::CompletionChannel;
 pub use clock::{ClockReading, DeviceClock};
-pub use context::{Context, DeviceAttributes};
-pub use cq::{CompletionQueue, CompletionQueueBuilder, CqeSize};
+pub use context::Context;
+pub(crate) use cq::CqeSize;
+pub use cq::{CompletionQueue, CompletionQueueBuilder};
 pub(crate) use cq::{Cq, CqPart, microseconds};
 pub use demand::{ImplicitOdpRegion, NullRegion, OdpOperations, OnDemand, Prefetch};
 #[cfg(feature = "cm")]
@@ -95,22 +97,23 @@ pub use mr::{MemoryRegion, ReclaimError, RegisterError, ReplaceError};
 pub use mw::{MemoryWindow, Type1, Type2, WindowType};
 pub use pages::{HugePageSize, Pages};
 pub use pd::ProtectionDomain;
-pub use placement::{Placement, QueueAllocator, QueueBuffer};
-pub use port::{LinkLayer, PortAttributes};
+pub(crate) use port::{LinkLayer, PortAttributes};
+pub(crate) use qp::{
+    AddressVector, AlternatePath, Capacities, GlobalRoute, InitAttributes, Makes, MigrationState,
+    QpState, QueuePairAttributes, RtrAttributes, RtsAttributes, ScatterToCqe, UdInitAttributes,
+};
 pub use qp::{
-    AddressVector, AlternatePath, CanReceive, Capacities, Connected, DciStreams, DctRtrAttributes,
-    Failed, GlobalRoute, Init, InitAttributes, Makes, MigrationState, MulticastMembership, QpState,
-    QueuePair, QueuePairAttributes, QueuePairBuilder, Reset, Rtr, RtrAttributes, Rts,
-    RtsAttributes, ScatterToCqe, State, TransitionError, UcRtrAttributes, UdInitAttributes,
-    UnreliableRtsAttributes, XrcRtsAttributes,
+    CanReceive, Connected, Failed, Init, MulticastMembership, QueuePair, QueuePairBuilder, Reset,
+    Rtr, Rts, State, TransitionError,
 };
 pub(crate) use qp::{Change, Claims, Pair, PairMaker, PairObject};
 pub(crate) use readiness::Readiness;
+pub(crate) use srq::SharedReceiveAttributes;
 pub(crate) use srq::SrqPart;
-pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
-pub use tags::{TagCapacity, TagMatching};
+pub use srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
+pub(crate) use tags::TagCapacity;
 pub use td::ThreadDomain;
-pub use units::{AckTimeout, Mtu, RnrTimer};
+pub(crate) use units::{AckTimeout, Mtu, RnrTimer};
 pub use wq::{RssQueues, StridingQueue, StridingQueueBuilder};
 pub use xrcd::{XrcDomain, XrcOpen};
 pub(crate) use zeroed::Zeroed;

@@ -65,7 +65,7 @@ impl QueueBuffer {
 /// ```
 /// use std::ptr::NonNull;
 /// use std::sync::atomic::{AtomicU32, Ordering};
-/// use mlx5::verbs::{Placement, QueueAllocator, QueueBuffer};
+/// use mlx5::expert::{Placement, QueueAllocator, QueueBuffer};
 ///
 /// struct Counting(Placement, AtomicU32);
 ///
@@ -166,7 +166,8 @@ pub(super) unsafe extern "C" fn free(
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
 /// use std::sync::Arc;
-/// use mlx5::verbs::{Placement, QueuePair};
+/// use mlx5::expert::Placement;
+/// use mlx5::verbs::QueuePair;
 ///
 /// // Where the rings and doorbell records lie: see `Placement::huge` and `on_node`, too.
 /// let memory = Arc::new(Placement::new());

@@ -78,7 +78,7 @@ const CAPABILITIES_2: &[(u32, &str)] = &[
 /// # use mlx5_model as _;
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// use mlx5::ib::PortState;
-/// use mlx5::verbs::LinkLayer;
+/// use mlx5::verbs::attr::LinkLayer;
 ///
 /// let port = context.port(1)?;
 /// assert_eq!(port.state, PortState::Active);

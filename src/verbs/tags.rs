@@ -22,7 +22,7 @@ const PORT: u8 = 1;
 /// ```
 /// # use mlx5_model as _;
 /// # let context = mlx5::verbs::Context::open_first()?;
-/// use mlx5::verbs::TagCapacity;
+/// use mlx5::expert::TagCapacity;
 ///
 /// let matching = context.tag_matching()?.ok_or("the device does not match tags")?;
 /// let capacity = TagCapacity { tags: matching.max_tags.min(64), operations: 64 };
@@ -38,7 +38,7 @@ pub struct TagMatching {
     pub max_operations: u32,
     /// Scatter/gather entries of a list entry. This crate uses one.
     pub max_sge: u32,
-    /// Whether the HCA fetches the data of [`Rendezvous`](crate::wqe::Rendezvous) messages, on
+    /// Whether the HCA fetches the data of [`Rendezvous`](crate::expert::Rendezvous) messages, on
     /// reliable connections.
     pub rendezvous: bool,
     /// The longest header of such a message, in bytes.
@@ -47,7 +47,7 @@ pub struct TagMatching {
 
 /// The capacity of a tag-matching queue.
 ///
-/// See the example on [`TmSrq`](crate::ring::TmSrq).
+/// See the example on [`TmSrq`](crate::expert::TmSrq).
 #[doc(alias = "ibv_tm_cap")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagCapacity {

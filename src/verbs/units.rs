@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// A path MTU: how many bytes of payload one packet carries.
 ///
 /// ```
-/// use mlx5::verbs::Mtu;
+/// use mlx5::verbs::attr::Mtu;
 ///
 /// assert_eq!(Mtu::from_bytes(4096)?, Mtu::Mtu4096);
 /// assert_eq!((Mtu::Mtu1024.bytes(), Mtu::Mtu1024.code()), (1024, 3));
@@ -81,7 +81,7 @@ impl fmt::Display for Mtu {
 ///
 /// ```
 /// use std::time::Duration;
-/// use mlx5::verbs::{AckTimeout, LinkLayer};
+/// use mlx5::verbs::attr::{AckTimeout, LinkLayer};
 ///
 /// // The device has steps: 4.096 µs times a power of two.
 /// let timeout = AckTimeout::at_least(Duration::from_millis(50));
@@ -174,7 +174,7 @@ impl fmt::Display for AckTimeout {
 ///
 /// ```
 /// use std::time::Duration;
-/// use mlx5::verbs::RnrTimer;
+/// use mlx5::verbs::attr::RnrTimer;
 ///
 /// // The code 12 of verbs.
 /// let timer = RnrTimer::from_code(12)?;

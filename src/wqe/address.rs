@@ -208,9 +208,8 @@ pub(super) const VECTOR: usize = AvSeg::SIZE / SEGMENT_SIZE;
 /// # use mlx5::connect::LocalPort;
 /// # use mlx5::ib::Ud;
 /// # use mlx5::ring::{CqReader, SendConfig, SendQueue};
-/// # use mlx5::verbs::{
-/// #     AddressHandle, QueuePairBuilder, UdInitAttributes, UnreliableRtsAttributes,
-/// # };
+/// # use mlx5::verbs::attr::{UdInitAttributes, UnreliableRtsAttributes};
+/// # use mlx5::verbs::{AddressHandle, QueuePairBuilder};
 /// use mlx5::wqe::{Inline, SendMessage, UdAddress};
 ///
 /// const QKEY: u32 = 0x1234;

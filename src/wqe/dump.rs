@@ -9,7 +9,8 @@ use super::encode::{encode, setters};
 /// record whose rest has to be sent again. Otherwise it shows that the HCA can read the memory.
 ///
 /// ```
-/// use mlx5::wqe::{Dump, Sge};
+/// use mlx5::expert::Dump;
+/// use mlx5::wqe::Sge;
 ///
 /// let record = Dump::new(Sge::new(0x1000, 256, 1)).signaled();
 /// assert_eq!(record.into_payload().length, 256);

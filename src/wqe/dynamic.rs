@@ -20,10 +20,8 @@ use super::{Address, Segment, Segments};
 /// # use mlx5::connect::LocalPort;
 /// # use mlx5::ib::Dci;
 /// # use mlx5::ring::{CqReader, SendConfig, SendQueue};
-/// # use mlx5::verbs::{
-/// #     AddressHandle, DctRtrAttributes, InitAttributes, Mtu, QueuePair, QueuePairBuilder,
-/// #     RtsAttributes, SharedReceiveQueue,
-/// # };
+/// # use mlx5::verbs::attr::{DctRtrAttributes, InitAttributes, Mtu, RtsAttributes};
+/// # use mlx5::verbs::{AddressHandle, QueuePair, QueuePairBuilder, SharedReceiveQueue};
 /// use mlx5::wqe::{DcAddress, Inline, SendMessage};
 ///
 /// const KEY: u64 = 0x1234;

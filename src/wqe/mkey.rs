@@ -322,7 +322,7 @@ impl EncodeLayout for ListAt {
 /// [`fenced`](crate::wqe::SendMessage::fenced).
 ///
 /// Addresses behind the key start at 0. So a QP that receives into the key, or reads into it, must
-/// not put payload into CQEs: [`ScatterToCqe::Never`](crate::verbs::ScatterToCqe), the default.
+/// not put payload into CQEs: [`ScatterToCqe::Never`](crate::verbs::attr::ScatterToCqe), the default.
 /// Entries name regions of the same protection domain, or other such keys, which are looked at when
 /// the key is used.
 ///

@@ -9,7 +9,7 @@
 //! end goes on at its start, at a granularity of 16 bytes.
 
 mod address;
-mod dump;
+pub(crate) mod dump;
 mod dynamic;
 mod encode;
 mod error;
@@ -20,8 +20,8 @@ mod mkey;
 mod operation;
 mod patch;
 mod payload;
-mod raw;
-mod tags;
+pub(crate) mod raw;
+pub(crate) mod tags;
 mod transport;
 mod umr;
 mod unit;
@@ -31,7 +31,7 @@ mod window;
 mod writer;
 
 pub use address::{Address, To, UdAddress, XrcAddress};
-pub use dump::Dump;
+pub(crate) use dump::Dump;
 pub use dynamic::DcAddress;
 pub use encode::Operation;
 pub(crate) use encode::{Code, Encode};
@@ -47,9 +47,9 @@ pub use patch::{Field, FieldBytes, Fill};
 pub(crate) use patch::{FillUnits, MOST_UNITS, Patch};
 pub(crate) use payload::{EncodePayload, EncodeWord, MAX_SGE_LENGTH, TERMINATOR, data_segment};
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
-pub use raw::RawWqe;
+pub(crate) use raw::RawWqe;
 pub(crate) use tags::{AppendTag, ChangeTags, ListFlags};
-pub use tags::{Rendezvous, Tag, TagHeader, TagKind};
+pub(crate) use tags::{Tag, TagHeader};
 pub use transport::PostOn;
 pub(crate) use unit::Unit;
 pub use window::{BindWindow, LocalInvalidate, SendInvalidate};

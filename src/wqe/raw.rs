@@ -12,7 +12,7 @@ use crate::wqe::EncodeError;
 ///
 /// ```
 /// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
-/// use mlx5::wqe::RawWqe;
+/// use mlx5::expert::RawWqe;
 ///
 /// // A NOP: a ctrl segment with a size of one segment. The post fills index and QP number in.
 /// let mut bytes = [0; 16];

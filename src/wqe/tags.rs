@@ -1,6 +1,6 @@
 //! Tag matching: the headers that messages begin with, and the operations on a tag list.
 //!
-//! A message for a shared receive queue that [matches tags](crate::ring::TmSrq) begins
+//! A message for a shared receive queue that [matches tags](crate::expert::TmSrq) begins
 //! with a [`TagHeader`] (`tm_types.h` of rdma-core, `ibv_tmh`). The message's bytes follow, or, if
 //! its receiver is to fetch them, a [`Rendezvous`] (`ibv_rvh`).
 
@@ -24,7 +24,7 @@ use crate::wqe::EncodeError;
 /// The tags that a list entry accepts: those equal to `value` in the bits of `mask`.
 ///
 /// ```
-/// use mlx5::wqe::Tag;
+/// use mlx5::expert::Tag;
 ///
 /// // A communicator in the upper half, and a rank of any value in the lower one.
 /// let tag = Tag::masked(5 << 32, !0 << 32);
@@ -88,7 +88,8 @@ pub enum TagKind {
 /// in the WQE, and the HCA gathers the entries. The queue needs `max_inline_data` of 16.
 ///
 /// ```
-/// use mlx5::wqe::{SendMessage, Sge, TagHeader, TagKind};
+/// use mlx5::expert::{TagHeader, TagKind};
+/// use mlx5::wqe::{SendMessage, Sge};
 ///
 /// // A message with tag 7: the header in the WQE, and the bytes of an entry.
 /// let message = SendMessage::new((TagHeader::eager(7), Sge::new(0x1000, 64, 1)));
@@ -183,7 +184,8 @@ impl TagHeader {
 /// The memory of a message that its receiver fetches: 16 bytes behind its [`TagHeader`].
 ///
 /// ```
-/// use mlx5::wqe::{Remote, Rendezvous, SendMessage, TagHeader};
+/// use mlx5::expert::{Rendezvous, TagHeader};
+/// use mlx5::wqe::{Remote, SendMessage};
 ///
 /// // Offers 1 MiB under tag 7. The receiver fetches it by READs.
 /// let offer = Rendezvous { from: Remote::new(0x10_0000, 1), length: 1 << 20 };

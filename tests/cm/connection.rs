@@ -4,7 +4,8 @@ use mlx5::Error;
 use mlx5::connect::cm::{CmError, ConnectionParameters, Identifier};
 use mlx5::endpoint::{Endpoints, Outcome};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue};
-use mlx5::verbs::{AckTimeout, CompletionQueue, QueuePair};
+use mlx5::verbs::attr::AckTimeout;
+use mlx5::verbs::{CompletionQueue, QueuePair};
 use mlx5::wqe::{Inline, SendMessage};
 
 use super::*;

@@ -4,9 +4,8 @@ use mlx5::Error;
 use mlx5::connect::cm::{CmError, Identifier, JoinAs};
 use mlx5::cqe::{Completion, ReceiveDone};
 use mlx5::ring::{ReceiveQueue, SendQueue};
-use mlx5::verbs::{
-    AddressHandle, MemoryRegion, QueuePairBuilder, UdInitAttributes, UnreliableRtsAttributes,
-};
+use mlx5::verbs::attr::{UdInitAttributes, UnreliableRtsAttributes};
+use mlx5::verbs::{AddressHandle, MemoryRegion, QueuePairBuilder};
 use mlx5::wqe::{SendImm, UdAddress};
 
 use super::*;

@@ -17,9 +17,8 @@ use mlx5::connect::cm::{
 use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver, Returned};
 use mlx5::ib::{Access, Rc, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
-use mlx5::verbs::{
-    CompletionQueue, Context, Init, InitAttributes, ProtectionDomain, QueuePair, Rts,
-};
+use mlx5::verbs::attr::InitAttributes;
+use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{Inline, SendMessage};
 use mlx5_model as _;
 use rig::process::{self, Process};

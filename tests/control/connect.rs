@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use mlx5::connect::{ConnectError, Connection, ConnectionData, Listener, RemoteRegion, VERSION};
 use mlx5::endpoint::{Endpoint, MrSlice};
 use mlx5::ib::Access;
-use mlx5::verbs::{Context, Mtu, ProtectionDomain};
+use mlx5::verbs::attr::Mtu;
+use mlx5::verbs::{Context, ProtectionDomain};
 use mlx5_model as _;
 use proptest::prelude::*;
 

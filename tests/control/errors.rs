@@ -9,12 +9,13 @@ use mlx5::Error;
 use mlx5::connect::{ConnectError, LocalPort};
 use mlx5::cqe::QueueKind;
 use mlx5::endpoint::{Endpoint, EndpointError, MrSlice, Outcome, Receiver, Returned};
+use mlx5::expert::{ProbeError, TagError};
 use mlx5::ib::Access;
 use mlx5::ring::{
-    CqReader, DrainError, PollError, PostError, ProbeError, QueueError, ReceiveConfig, SendConfig,
-    TagError,
+    CqReader, DrainError, PollError, PostError, QueueError, ReceiveConfig, SendConfig,
 };
-use mlx5::verbs::{CompletionQueue, Context, InitAttributes, ProtectionDomain, QueuePair};
+use mlx5::verbs::attr::InitAttributes;
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 use mlx5::wqe::{EncodeError, Inline, RdmaWrite, Remote, SendMessage};
 use mlx5_model as _;
 

@@ -11,12 +11,14 @@ use mlx5::devx::{
 use mlx5::ib::{Access, Rc};
 use mlx5::ib::{GidType, PortState};
 use mlx5::ring::{CqReader, QueueError, ReceiveConfig, Srq};
+use mlx5::verbs::attr::{
+    AckTimeout, AddressVector, AlternatePath, CqeSize, GlobalRoute, InitAttributes, LinkLayer,
+    MigrationState, Mtu, QpState, RnrTimer, RtrAttributes, RtsAttributes,
+};
 use mlx5::verbs::{
-    AckTimeout, AddressHandle, AddressVector, AlternatePath, AsyncEvents, CompletionChannel,
-    CompletionQueue, Context, CqeSize, Devx, GlobalRoute, InitAttributes, LinkLayer,
-    MigrationState, Mtu, Pages, ProtectionDomain, QpState, QueuePair, Reset, RnrTimer, RssQueues,
-    RtrAttributes, Rts, RtsAttributes, SharedReceiveQueue, StridingQueue, ThreadDomain, XrcDomain,
-    devices,
+    AddressHandle, AsyncEvents, CompletionChannel, CompletionQueue, Context, Devx, Pages,
+    ProtectionDomain, QueuePair, Reset, RssQueues, Rts, SharedReceiveQueue, StridingQueue,
+    ThreadDomain, XrcDomain, devices,
 };
 use mlx5_model as _;
 

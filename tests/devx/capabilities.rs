@@ -5,7 +5,8 @@ use mlx5::devx::Group;
 use mlx5::devx::ifc::{
     atomic_caps, cmd_hca_cap, cmd_hca_cap_2, e_switch_cap, odp_cap, odp_per_transport_service_cap,
 };
-use mlx5::verbs::{Context, LinkLayer};
+use mlx5::verbs::Context;
+use mlx5::verbs::attr::LinkLayer;
 use mlx5_model as _;
 
 #[test]

@@ -5,10 +5,11 @@ use mlx5::connect::LocalPort;
 use mlx5::devx::ifc::Field;
 use mlx5::devx::{self, CommandTarget, ObjectContext};
 use mlx5::ib::Ud;
-use mlx5::verbs::{
-    self, AckTimeout, AddressVector, CompletionQueue, InitAttributes, Mtu, QpState, RnrTimer,
-    RtrAttributes, RtsAttributes, UcRtrAttributes, UdInitAttributes, UnreliableRtsAttributes,
+use mlx5::verbs::attr::{
+    AckTimeout, AddressVector, InitAttributes, Mtu, QpState, RnrTimer, RtrAttributes,
+    RtsAttributes, UcRtrAttributes, UdInitAttributes, UnreliableRtsAttributes,
 };
+use mlx5::verbs::{self, CompletionQueue};
 
 use rig::Rig;
 
@@ -53,7 +54,7 @@ fn attributes(local: &LocalPort) -> (InitAttributes, RtrAttributes, RtsAttribute
     let init = local.init();
     let mut address = local.address(&local.connection_data_of(0x1234));
     address.service_level = 3;
-    address.global = address.global.map(|route| verbs::GlobalRoute {
+    address.global = address.global.map(|route| verbs::attr::GlobalRoute {
         traffic_class: 0x68,
         flow_label: 0x12345,
         hop_limit: 17,
@@ -64,7 +65,7 @@ fn attributes(local: &LocalPort) -> (InitAttributes, RtrAttributes, RtsAttribute
         path_mtu: Mtu::Mtu2048,
         max_dest_rd_atomic: 5,
         min_rnr_timer: RnrTimer::from_code(19).unwrap(),
-        alternate: Some(verbs::AlternatePath {
+        alternate: Some(verbs::attr::AlternatePath {
             address: AddressVector { service_level: 5, ..address },
             pkey_index: 0,
             timeout: AckTimeout::from_code(9).unwrap(),
@@ -169,7 +170,7 @@ fn datagrams_are_alike_in_every_state() {
 fn completion_queues_are_alike() {
     use std::time::Duration;
     let rig = rig();
-    for size in [verbs::CqeSize::B64, verbs::CqeSize::B128] {
+    for size in [verbs::attr::CqeSize::B64, verbs::attr::CqeSize::B128] {
         let one = CompletionQueue::builder(&rig.context, 100).cqe_size(size);
         // SAFETY: no queue completes on it.
         let one = unsafe { one.ignore_overrun() };
@@ -214,9 +215,9 @@ fn what_is_changed_on_the_way_is_changed() {
     qp.set_access(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC).unwrap();
     assert_eq!(rights(qp.object()), [1, 0, 1]);
     // A path is armed by both ends; that this one cannot move yet is the card's word.
-    assert_eq!(qp.query().unwrap().migration, verbs::MigrationState::Migrated);
+    assert_eq!(qp.query().unwrap().migration, verbs::attr::MigrationState::Migrated);
     qp.set_alternate_path(&rtr.alternate.unwrap()).unwrap();
-    assert_ne!(qp.query().unwrap().migration, verbs::MigrationState::Migrated);
+    assert_ne!(qp.query().unwrap().migration, verbs::attr::MigrationState::Migrated);
     let ud = verbs::QueuePairBuilder::<Ud, _>::by_command(&rig.pd, &cq).build().unwrap();
     let ud = ud.init(&UdInitAttributes::new(1, 1)).unwrap();
     ud.change(&UdInitAttributes::new(1, 2)).unwrap();

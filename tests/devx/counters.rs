@@ -7,10 +7,8 @@ use mlx5::cqe::{Completion, Status};
 use mlx5::devx::{DevxMkey, DevxPd, Firmware, QueueCounters, QueueCounts, Umem};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
-use mlx5::verbs::{
-    CompletionQueue, Context, Init, InitAttributes, Mtu, Pages, QueuePair, QueuePairBuilder,
-    RnrTimer,
-};
+use mlx5::verbs::attr::{InitAttributes, Mtu, RnrTimer};
+use mlx5::verbs::{CompletionQueue, Context, Init, Pages, QueuePair, QueuePairBuilder};
 use mlx5::wqe::{FetchAdd, RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
 use mlx5_model::CounterSets;
 

@@ -5,11 +5,11 @@ use mlx5::Error;
 use mlx5::cqe::{Completion, SendDone, Status};
 use mlx5::devx::Firmware;
 use mlx5::devx::ifc::cqc;
+use mlx5::expert::{CollapsedCqReader, Publish};
 use mlx5::ib::{CqeCompression, Dci};
-use mlx5::ring::{CollapsedCqReader, CqReader, Publish, QueueError, SendConfig, SendQueue};
-use mlx5::verbs::{
-    CompletionQueue, CqeSize, DciStreams, InitAttributes, Mtu, QueuePairBuilder, RtsAttributes,
-};
+use mlx5::ring::{CqReader, QueueError, SendConfig, SendQueue};
+use mlx5::verbs::attr::{CqeSize, DciStreams, InitAttributes, Mtu, RtsAttributes};
+use mlx5::verbs::{CompletionQueue, QueuePairBuilder};
 use mlx5::wqe::{Inline, Nop, RdmaWrite, SendMessage};
 
 use super::ends::{Device, receives, sends};
@@ -98,7 +98,11 @@ fn messages_keep_their_lengths_in_both_layouts() {
         .unwrap();
         let peer_cq = device.cq(64);
         let [qp, peer] = device.connect(
-            device.builder(&cq).scatter_to_cqe(mlx5::verbs::ScatterToCqe::Never).build().unwrap(),
+            device
+                .builder(&cq)
+                .scatter_to_cqe(mlx5::verbs::attr::ScatterToCqe::Never)
+                .build()
+                .unwrap(),
             device.builder(&peer_cq).build().unwrap(),
         );
         let mut completions = CqReader::new(&cq).unwrap();

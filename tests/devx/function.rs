@@ -4,7 +4,8 @@ use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{hca_vport_context, opcode, status};
 use mlx5::devx::{Command, Traffic};
 use mlx5::ib::Rc;
-use mlx5::verbs::{LinkLayer, QueuePair};
+use mlx5::verbs::QueuePair;
+use mlx5::verbs::attr::LinkLayer;
 use mlx5::{Error, ring::CqReader, wqe::RdmaWrite};
 
 use crate::commands::execute;

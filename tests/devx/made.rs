@@ -4,9 +4,10 @@ use std::ops::Deref;
 
 pub use mlx5::devx::DevxXrcd as XrcDomain;
 use mlx5::devx::{ByCommand, Firmware};
+use mlx5::expert::CompletionSource;
 use mlx5::ib::{HasQueues, Rc, XrcRecv};
-use mlx5::ring::CompletionSource;
-use mlx5::verbs::{self, ProtectionDomain, QpState, Reset, SharedReceiveQueueBuilder, State};
+use mlx5::verbs::attr::QpState;
+use mlx5::verbs::{self, ProtectionDomain, Reset, SharedReceiveQueueBuilder, State};
 use mlx5_model::Mode;
 
 pub type CompletionQueue = verbs::CompletionQueue<Firmware>;

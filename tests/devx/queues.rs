@@ -4,15 +4,18 @@
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
 use mlx5::devx::{DevxPd, DevxXrcd, Firmware, Uar, UarKind, Umem};
+use mlx5::expert::{DedicatedRegister, SendSource};
 use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
-    CqReader, DedicatedRegister, PostError, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse,
-    SendConfig, SendQueue, SendSource,
+    CqReader, PostError, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig,
+    SendQueue,
+};
+use mlx5::verbs::attr::{
+    CqeSize, QpState, RtrAttributes, RtsAttributes, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::verbs::{
-    self, AddressHandle, CompletionQueue, Connected, Context, CqeSize, HugePageSize, Pages,
-    ProtectionDomain, QpState, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes,
-    SharedReceiveQueue, UdInitAttributes, UnreliableRtsAttributes,
+    self, AddressHandle, CompletionQueue, Connected, Context, HugePageSize, Pages,
+    ProtectionDomain, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
 };
 use mlx5::wqe::{Inline, Nop, RdmaRead, RdmaWrite, SendMessage, Sge, UdAddress};
 
@@ -362,7 +365,7 @@ where
         + mlx5::devx::ByCommand
         + mlx5::ib::Receives,
 {
-    let shape = verbs::Capacities {
+    let shape = verbs::attr::Capacities {
         max_send_wr: 16,
         max_recv_wr: 16,
         max_send_sge: 1,
@@ -500,7 +503,7 @@ fn datagrams_go_both_ways_whoever_made_the_ends() {
 fn short_answers_come_in_the_cqe_if_that_was_asked_for() {
     use mlx5::devx::CommandTarget;
     use mlx5::devx::ifc::qpc;
-    use mlx5::verbs::ScatterToCqe;
+    use mlx5::verbs::attr::ScatterToCqe;
     let rig = rig();
     for (scatter, size, all, expected) in [
         (None, CqeSize::B128, true, [0, 0]),

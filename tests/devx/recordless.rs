@@ -3,10 +3,9 @@
 use mlx5::Error;
 use mlx5::cqe::Completion;
 use mlx5::devx::{Firmware, Uar, UarKind, Umem};
+use mlx5::expert::{BlueFlameCopy, UarMapping};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{
-    BlueFlameCopy, CqReader, QueueError, RegisterUse, SendConfig, SendQueue, UarMapping,
-};
+use mlx5::ring::{CqReader, QueueError, RegisterUse, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Pages, QueuePairBuilder};
 use mlx5::wqe::{Inline, Nop, RdmaWrite};
 use mlx5_model::stores;

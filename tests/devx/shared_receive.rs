@@ -8,10 +8,10 @@ use mlx5::ib::{Dci, Dct, Rc};
 use mlx5::ring::{
     CqReader, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq,
 };
+use mlx5::verbs::attr::{DctRtrAttributes, InitAttributes, Mtu, RtsAttributes};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Context, DctRtrAttributes, InitAttributes, MemoryRegion, Mtu,
-    Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Reset, Rtr, RtsAttributes,
-    SharedReceiveQueue,
+    AddressHandle, CompletionQueue, Context, MemoryRegion, Pages, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Reset, Rtr, SharedReceiveQueue,
 };
 use mlx5::wqe::{DcAddress, Inline, SendMessage, Sge};
 use mlx5_model::Mode;

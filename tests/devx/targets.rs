@@ -10,9 +10,9 @@ use mlx5::devx::ifc::{
 };
 use mlx5::devx::{Command, CommandTarget};
 use mlx5::ib::Rc;
+use mlx5::verbs::attr::{CqeSize, DctRtrAttributes, QpState};
 use mlx5::verbs::{
-    CompletionQueue, Context, CqeSize, DctRtrAttributes, ProtectionDomain, QpState, QueuePair,
-    SharedReceiveQueue, XrcDomain,
+    CompletionQueue, Context, ProtectionDomain, QueuePair, SharedReceiveQueue, XrcDomain,
 };
 
 use crate::commands::{create, make_key};

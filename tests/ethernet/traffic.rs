@@ -5,13 +5,14 @@ use mlx5::cqe::{Completion, Layer3, PacketInfo, SendOperation, Status, Transport
 use mlx5::devx::Rq;
 use mlx5::diag::sysfs::PortCounters;
 use mlx5::endpoint::{Endpoints, Receiver};
+use mlx5::expert::Dump;
 use mlx5::ib::RawPacket;
 use mlx5::ring::{
     CqReader, Packet, PacketEvent, PollError, PostError, Prepared, QueueError, ReceiveConfig,
     ReceiveQueue, Srq,
 };
 use mlx5::verbs::{Flow, QueuePairBuilder, RssQueues, SharedReceiveQueue, StridingQueue};
-use mlx5::wqe::{Dump, EncodeError, EthSend, EthTso, Field, Inline, InlineBytes, Nop};
+use mlx5::wqe::{EncodeError, EthSend, EthTso, Field, Inline, InlineBytes, Nop};
 
 use crate::{Side, address, rig, tcp_header, udp};
 

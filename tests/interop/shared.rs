@@ -5,9 +5,9 @@ use mlx5::connect::{Connection, Listener};
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ib::{Rc, XrcSend};
 use mlx5::ring::{CqReader, QueueTable, ReceiveConfig, SendConfig, SendQueue, Srq};
+use mlx5::verbs::attr::{RtrAttributes, RtsAttributes};
 use mlx5::verbs::{
-    Connected, Init, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes,
-    SharedReceiveQueue, XrcDomain,
+    Connected, Init, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue, XrcDomain,
 };
 use mlx5::wqe::{SendImm, Sge, XrcAddress};
 use mlx5_model::Mode;

@@ -9,7 +9,8 @@ use mlx5::endpoint::{
 };
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue};
-use mlx5::verbs::{AddressVector, Init, QueuePair, RtrAttributes};
+use mlx5::verbs::attr::{AddressVector, RtrAttributes};
+use mlx5::verbs::{Init, QueuePair};
 use mlx5::wqe::{EncodeError, InlineBytes, Nop, RdmaRead, RdmaWrite, Remote, SendMessage};
 use mlx5_model::Mode;
 use rig::Rig;

@@ -6,14 +6,15 @@ use std::ops::Deref;
 use mlx5::Error;
 use mlx5::devx::{EventChannel, EventKind};
 use mlx5::endpoint::{Endpoint, Endpoints, MrSlice, Receiver, SharedReceiver};
+use mlx5::expert::CollapsedCqReader;
 use mlx5::ib::Rc;
 use mlx5::ring::{
-    CollapsedCqReader, CqReader, DrainError, PollError, PostError, Prepared, Queues, ReceiveConfig,
-    SendConfig, Srq,
+    CqReader, DrainError, PollError, PostError, Prepared, Queues, ReceiveConfig, SendConfig, Srq,
 };
+use mlx5::verbs::attr::{Capacities, CqeSize};
 use mlx5::verbs::{
-    AsyncEventKind, Capacities, CompletionChannel, CompletionQueue, Context, CqeSize, MemoryRegion,
-    QueuePair, Reset, Rts, SharedReceiveQueue,
+    AsyncEventKind, CompletionChannel, CompletionQueue, Context, MemoryRegion, QueuePair, Reset,
+    Rts, SharedReceiveQueue,
 };
 use mlx5::wqe::{InlineBytes, Nop, RdmaWrite, Sge};
 

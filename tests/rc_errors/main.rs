@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use mlx5::cqe::{Completion, QueueKind, Status};
 use mlx5::ib::Access;
 use mlx5::ring::PostError;
-use mlx5::verbs::{AckTimeout, ProtectionDomain, QpState, RnrTimer, RtsAttributes};
+use mlx5::verbs::ProtectionDomain;
+use mlx5::verbs::attr::{AckTimeout, QpState, RnrTimer, RtsAttributes};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage,
     Sge,

@@ -6,10 +6,10 @@ use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveKind, Status};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{
-    AsyncEvent, Capacities, Context, CqeSize, EventSource, InitAttributes, MemoryRegion, Mtu,
-    ProtectionDomain, QpState, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes,
+use mlx5::verbs::attr::{
+    Capacities, CqeSize, InitAttributes, Mtu, QpState, RnrTimer, RtrAttributes, RtsAttributes,
 };
+use mlx5::verbs::{AsyncEvent, Context, EventSource, MemoryRegion, ProtectionDomain, Reset, Rts};
 use mlx5::wqe::{PostOn, Remote, SendMessage, Sge};
 
 use rig::made::{By, Cq, Qp, queue_pair};

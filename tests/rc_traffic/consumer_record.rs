@@ -2,8 +2,10 @@
 //! that overruns fails.
 
 use mlx5::cqe::Completion;
-use mlx5::ring::{CqReader, Publish, QueueError, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, CqeSize, QueuePair};
+use mlx5::expert::Publish;
+use mlx5::ring::{CqReader, QueueError, SendConfig, SendQueue};
+use mlx5::verbs::attr::CqeSize;
+use mlx5::verbs::{CompletionQueue, QueuePair};
 use mlx5::wqe::{Inline, RdmaWrite};
 use mlx5_model::Mode;
 use rig::verbs::CqMemory;

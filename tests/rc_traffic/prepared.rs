@@ -3,10 +3,11 @@
 //! register stores must be those of `docs/ordering.md`.
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
+use mlx5::expert::{BlueFlameCopy, UarMapping};
 use mlx5::ib::Rc;
 use mlx5::ring::{
-    BlueFlameCopy, CqReader, PostError, Prepared, Queues, ReceiveConfig, ReceiveQueue, RegisterUse,
-    SendConfig, SendQueue, UarMapping,
+    CqReader, PostError, Prepared, Queues, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig,
+    SendQueue,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{Field, Inline, InlineBytes, RdmaWrite, RdmaWriteImm, Remote};

@@ -4,9 +4,8 @@
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation, Status};
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, PollError, PostError, Queues, ReceiveConfig, SendConfig, SendQueue};
-use mlx5::verbs::{
-    AsyncEventKind, Capacities, CqeSize, MemoryRegion, ProtectionDomain, QueuePair, Rts,
-};
+use mlx5::verbs::attr::{Capacities, CqeSize};
+use mlx5::verbs::{AsyncEventKind, MemoryRegion, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
     SendMessage, Sge,

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant, SystemTime};
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
 use mlx5::ib::{CqeCompression, Rc};
 use mlx5::ring::CqReader;
+use mlx5::verbs::attr::{CqeSize, ScatterToCqe};
 use mlx5::verbs::{
-    CompletionChannel, CompletionQueue, CompletionQueueBuilder, CqeSize, DeviceClock, QueuePair,
-    QueuePairBuilder, ScatterToCqe,
+    CompletionChannel, CompletionQueue, CompletionQueueBuilder, DeviceClock, QueuePair,
+    QueuePairBuilder,
 };
 use mlx5::wqe::{FetchAdd, Inline, MaskedFetchAdd, RdmaRead, RdmaWrite, SendImm, SendMessage};
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};

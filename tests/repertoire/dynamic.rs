@@ -8,10 +8,10 @@ use mlx5::ib::Dci;
 use mlx5::ring::{
     CqReader, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq,
 };
-use mlx5::verbs::{
-    AddressHandle, AddressVector, CompletionQueue, DciStreams, DctRtrAttributes, InitAttributes,
-    MemoryRegion, Mtu, QpState, Rts, RtsAttributes,
+use mlx5::verbs::attr::{
+    AddressVector, DciStreams, DctRtrAttributes, InitAttributes, Mtu, QpState, RtsAttributes,
 };
+use mlx5::verbs::{AddressHandle, CompletionQueue, MemoryRegion, Rts};
 use mlx5::wqe::{
     Bits, CompareSwap, DcAddress, DmaMemcpy, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd,
     Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage,

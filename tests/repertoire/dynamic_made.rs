@@ -1,9 +1,8 @@
 //! Properties of the ends of dynamic connections that only verbs report.
 
 use mlx5::ib::{Access, Dci, Dct};
-use mlx5::verbs::{
-    CompletionQueue, Context, DciStreams, Mtu, ProtectionDomain, QpState, QueuePairBuilder,
-};
+use mlx5::verbs::attr::{DciStreams, Mtu, QpState};
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePairBuilder};
 use mlx5_model::Mode;
 
 use super::dynamic::Target;

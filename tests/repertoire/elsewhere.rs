@@ -8,9 +8,9 @@ use mlx5::cqe::Completion;
 use mlx5::devx;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{ReceiveConfig, SendConfig, Srq};
+use mlx5::verbs::attr::{Capacities, CqeSize};
 use mlx5::verbs::{
-    Capacities, CqeSize, DeviceMemory, DmaBufRegion, MemoryRegion, Mkey, Pages, QueuePair,
-    SharedReceiveQueue,
+    DeviceMemory, DmaBufRegion, MemoryRegion, Mkey, Pages, QueuePair, SharedReceiveQueue,
 };
 use mlx5::wqe::{CompareSwap, FetchAdd, Inline, RdmaRead, SendMessage, Sge, Word};
 

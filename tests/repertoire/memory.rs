@@ -8,8 +8,9 @@ use mlx5::Error;
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::attr::QpState;
 use mlx5::verbs::{
-    DeviceMemory, Errno, OdpOperations, Pages, Prefetch, ProtectionDomain, QpState, QueuePair,
+    DeviceMemory, Errno, OdpOperations, Pages, Prefetch, ProtectionDomain, QueuePair,
 };
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, Word,

@@ -2,10 +2,8 @@
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::Rc;
-use mlx5::verbs::{
-    AckTimeout, AddressVector, AlternatePath, AsyncEvent, EventSource, MigrationState, QueuePair,
-    Rts,
-};
+use mlx5::verbs::attr::{AckTimeout, AddressVector, AlternatePath, MigrationState};
+use mlx5::verbs::{AsyncEvent, EventSource, QueuePair, Rts};
 use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage};
 
 use rig::Side;

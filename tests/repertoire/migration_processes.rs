@@ -10,10 +10,10 @@ use std::time::Instant;
 use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ib::Rc;
-use mlx5::verbs::{
-    AckTimeout, AddressVector, AlternatePath, EventSource, MigrationState, QpState, QueuePair,
-    RtrAttributes, Rts, RtsAttributes,
+use mlx5::verbs::attr::{
+    AckTimeout, AddressVector, AlternatePath, MigrationState, QpState, RtrAttributes, RtsAttributes,
 };
+use mlx5::verbs::{EventSource, QueuePair, Rts};
 use mlx5::wqe::{Inline, SendImm};
 use mlx5_sys::verbs::{ibv_wc_opcode, ibv_wc_status as status, ibv_wr_opcode as wr};
 

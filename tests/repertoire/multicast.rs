@@ -156,7 +156,8 @@ fn what_is_no_group_is_refused() {
 }
 
 fn datagrams_without_receives(rig: &Rig) -> QueuePair<Ud, mlx5::verbs::Init> {
-    use mlx5::verbs::{QueuePairBuilder, UdInitAttributes};
+    use mlx5::verbs::QueuePairBuilder;
+    use mlx5::verbs::attr::UdInitAttributes;
     let builder = QueuePairBuilder::<Ud>::new(&rig.pd, &rig.cq(8)).max_send_wr(4).max_recv_wr(4);
     builder.build().unwrap().init(&UdInitAttributes::new(1, QKEY)).unwrap()
 }

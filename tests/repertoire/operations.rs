@@ -4,12 +4,12 @@
 use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::endpoint::{Endpoint, MrSlice, Receiver};
+use mlx5::expert::RawWqe;
 use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{
-    Bits, DmaMemcpy, EncodeError, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, Remote, Sge,
-    Word,
+    Bits, DmaMemcpy, EncodeError, MaskedCompareSwap, MaskedFetchAdd, Number, Remote, Sge, Word,
 };
 use mlx5_model::Mode;
 

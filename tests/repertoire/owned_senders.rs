@@ -6,9 +6,8 @@ use mlx5::cqe::{SendOperation, Status};
 use mlx5::endpoint::{Buffers, Endpoint, Endpoints, MrSlice, Outcome, Returned, SendEndpoint};
 use mlx5::ib::{Dci, Rc, Transport, XrcSend};
 use mlx5::ring::{CqReader, PostError, SendConfig};
-use mlx5::verbs::{
-    DciStreams, ProtectionDomain, QueuePair, RtsAttributes, ScatterToCqe, XrcDomain,
-};
+use mlx5::verbs::attr::{DciStreams, RtsAttributes, ScatterToCqe};
+use mlx5::verbs::{ProtectionDomain, QueuePair, XrcDomain};
 use mlx5::wqe::{
     FetchAdd, Inline, InlineBytes, RdmaRead, RdmaWrite, Remote, SendMessage, XrcAddress,
 };

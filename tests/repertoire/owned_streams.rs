@@ -5,7 +5,8 @@ use mlx5::cqe::{SendOperation, Status};
 use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Returned, SendEndpoint};
 use mlx5::ib::Dci;
 use mlx5::ring::{CqReader, SendConfig};
-use mlx5::verbs::{CompletionQueue, DciStreams, RtsAttributes};
+use mlx5::verbs::CompletionQueue;
+use mlx5::verbs::attr::{DciStreams, RtsAttributes};
 use mlx5::wqe::{RdmaRead, RdmaWrite, Remote};
 use mlx5_model::Mode;
 

@@ -9,7 +9,8 @@ use mlx5::endpoint::{
 };
 use mlx5::ib::{Receives, Transport, Uc, Ud};
 use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig};
-use mlx5::verbs::{QueuePair, QueuePairBuilder, Rts, UdInitAttributes, UnreliableRtsAttributes};
+use mlx5::verbs::attr::{UdInitAttributes, UnreliableRtsAttributes};
+use mlx5::verbs::{QueuePair, QueuePairBuilder, Rts};
 use mlx5::wqe::{Inline, Nop, RdmaWrite, RdmaWriteImm, SendImm, SendMessage};
 
 use rig::{QKEY, Rig, until};

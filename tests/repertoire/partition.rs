@@ -2,7 +2,7 @@
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Rc, Ud};
-use mlx5::verbs::{AckTimeout, InitAttributes, UdInitAttributes};
+use mlx5::verbs::attr::{AckTimeout, InitAttributes, UdInitAttributes};
 use mlx5::wqe::{Inline, SendMessage};
 
 use rig::Rig;

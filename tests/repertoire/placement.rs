@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mlx5::cqe::Completion;
+use mlx5::expert::{Placement, QueueAllocator, QueueBuffer};
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
-use mlx5::verbs::{
-    CompletionQueue, Errno, HugePageSize, Pages, Placement, QueueAllocator, QueueBuffer, QueuePair,
-    Rts, ThreadDomain,
-};
+use mlx5::verbs::{CompletionQueue, Errno, HugePageSize, Pages, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{Inline, RdmaWrite};
 
 use rig::verbs::{CqMemory, QpMemory};

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use mlx5::connect::{Connection, Listener};
 use mlx5::ib::{Receives, Transport, Ud};
+use mlx5::verbs::attr::{RtrAttributes, RtsAttributes, UdInitAttributes, UnreliableRtsAttributes};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Connected, MemoryRegion, QueuePair, QueuePairBuilder,
-    RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UnreliableRtsAttributes,
+    AddressHandle, CompletionQueue, Connected, MemoryRegion, QueuePair, QueuePairBuilder, Rts,
 };
 use mlx5::wqe::{Remote, Sge};
 use mlx5_sys::verbs::{ibv_send_wr, ibv_wc, ibv_wc_status, ibv_wr_opcode};

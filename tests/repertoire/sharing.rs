@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mlx5::cqe::Completion;
+use mlx5::expert::DedicatedRegister;
 use mlx5::ib::Rc;
-use mlx5::ring::{CqReader, DedicatedRegister, QueueError, RegisterUse, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, QueueError, RegisterUse, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{Inline, RdmaWrite};
 

@@ -5,9 +5,11 @@ use std::time::Instant;
 
 use mlx5::connect::Connection;
 use mlx5::cqe::Completion;
-use mlx5::ring::{TagCompletion, TagReceive};
-use mlx5::verbs::{CqeSize, QueuePair};
-use mlx5::wqe::{InlineGather, Rendezvous, SendMessage, Tag, TagHeader, TagKind};
+use mlx5::expert::{Rendezvous, Tag, TagHeader, TagKind};
+use mlx5::expert::{TagCompletion, TagReceive};
+use mlx5::verbs::QueuePair;
+use mlx5::verbs::attr::CqeSize;
+use mlx5::wqe::{InlineGather, SendMessage};
 
 use super::processes::with_peer;
 use super::tags::{Matcher, Sender};

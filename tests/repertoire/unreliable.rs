@@ -3,7 +3,8 @@
 use mlx5::cqe::{QueueKind, ReceiveKind, SendOperation, Status};
 use mlx5::ib::{Transport, Uc};
 use mlx5::ring::PostError;
-use mlx5::verbs::{AddressHandle, MemoryRegion, QpState, QueuePairBuilder, UcRtrAttributes};
+use mlx5::verbs::attr::{QpState, UcRtrAttributes};
+use mlx5::verbs::{AddressHandle, MemoryRegion, QueuePairBuilder};
 use mlx5::wqe::{
     Inline, Nop, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, UdAddress,
 };
@@ -261,7 +262,7 @@ fn memory_that_the_sender_may_not_read_stops_its_send_queue() {
 fn addresses_that_do_not_fit_are_told_apart() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let good = rig.local.address(&rig.local.connection_data(&rig.datagrams().qp));
-    let refused = |way: &mlx5::verbs::AddressVector| {
+    let refused = |way: &mlx5::verbs::attr::AddressVector| {
         AddressHandle::new(&rig.pd, way).unwrap_err().to_string()
     };
     let mut way = good;

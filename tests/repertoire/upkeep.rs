@@ -5,7 +5,7 @@ use std::time::Duration;
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Rc, Recoverable, Uc};
 use mlx5::ring::{DrainError, PostError, QueueError, SendQueue};
-use mlx5::verbs::QpState;
+use mlx5::verbs::attr::QpState;
 use mlx5::wqe::{Inline, Nop, PostOn, RdmaWrite, SendMessage, Sge};
 
 use rig::{PATIENCE, Rig};

@@ -8,7 +8,8 @@ use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, ReceiveKind, Status};
 use mlx5::ib::{Rc, Recoverable, Transport, Uc};
 use mlx5::ring::PostError;
-use mlx5::verbs::{AddressHandle, QpState, RtrAttributes, RtsAttributes};
+use mlx5::verbs::AddressHandle;
+use mlx5::verbs::attr::{QpState, RtrAttributes, RtsAttributes};
 use mlx5::wqe::{Inline, Nop, PostOn, RdmaWrite, SendImm, Sge, UdAddress};
 use mlx5_sys::verbs::{
     ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_state, ibv_send_wr, ibv_wc,
@@ -298,7 +299,7 @@ const MARKER: u64 = 77;
 
 /// The other process gives up after half a second.
 fn impatient(_: &mut RtrAttributes, rts: &mut RtsAttributes) {
-    rts.timeout = mlx5::verbs::AckTimeout::from_code(12).unwrap();
+    rts.timeout = mlx5::verbs::attr::AckTimeout::from_code(12).unwrap();
 }
 
 #[test]

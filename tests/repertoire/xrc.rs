@@ -395,7 +395,7 @@ fn an_answering_end_is_reset_and_connected_again() {
     let Requester { send, completions, qp, .. } = line;
     drop((send, completions));
     let (qp, target) = (qp.reset().unwrap(), target.to_error().unwrap().reset().unwrap());
-    assert_eq!(target.query().unwrap().state, mlx5::verbs::QpState::Reset);
+    assert_eq!(target.query().unwrap().state, mlx5::verbs::attr::QpState::Reset);
     drop((qp, target));
     let (line, target) = connection(&lines.rig, &lines.domain);
     lines.requesters.push(line);

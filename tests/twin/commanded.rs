@@ -6,7 +6,8 @@ use mlx5::connect::ConnectionData;
 use mlx5::devx::ByCommand;
 use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{Batch, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{Capacities, Connected, CqeSize, RtrAttributes, Rts, RtsAttributes};
+use mlx5::verbs::attr::{Capacities, CqeSize, RtrAttributes, RtsAttributes};
+use mlx5::verbs::{Connected, Rts};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
     SendMessage, Sge, Word,

@@ -14,7 +14,8 @@ use std::mem::zeroed;
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
 use mlx5::ib::CqeCompression;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, CqeSize, QueuePair, ScatterToCqe};
+use mlx5::verbs::attr::{CqeSize, ScatterToCqe};
+use mlx5::verbs::{CompletionQueue, QueuePair};
 use mlx5::wqe::{RdmaRead, RdmaWrite, SendMessage};
 use mlx5_sys::cqe::{Cqe64, FORMAT_COMPRESSED, FORMAT_SHIFT, opcode as cqe_opcode};
 use mlx5_sys::verbs::{

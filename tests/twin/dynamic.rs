@@ -10,9 +10,8 @@
 use mlx5::cqe::Completion;
 use mlx5::ib::{Dci, Dct};
 use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, SendConfig, SendQueue, Srq};
-use mlx5::verbs::{
-    AddressHandle, DctRtrAttributes, MemoryRegion, QueuePair, Rtr, SharedReceiveQueue,
-};
+use mlx5::verbs::attr::DctRtrAttributes;
+use mlx5::verbs::{AddressHandle, MemoryRegion, QueuePair, Rtr, SharedReceiveQueue};
 use mlx5::wqe::{
     CompareSwap, DcAddress, FetchAdd, Inline, InlineBytes, LocalInvalidate, PostOn, RdmaRead,
     RdmaWrite, RdmaWriteImm, Remote, SendImm, SendInvalidate, SendMessage, Sge, Word,

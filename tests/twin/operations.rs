@@ -6,10 +6,11 @@
 //! registers are stored to does not depend on the operation; `post.rs` compares it.
 
 use mlx5::cqe::Completion;
+use mlx5::expert::RawWqe;
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::MemoryRegion;
-use mlx5::wqe::{Bits, DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, RawWqe, Remote, Sge, Word};
+use mlx5::wqe::{Bits, DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, Remote, Sge, Word};
 use mlx5_sys::dv;
 use mlx5_sys::verbs::{ibv_qp_type, ibv_send_flags, ibv_wr_complete, ibv_wr_start};
 

@@ -14,7 +14,8 @@ use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation};
 use mlx5::diag::text;
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts, ScatterToCqe};
+use mlx5::verbs::attr::{CqeSize, ScatterToCqe};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{
     FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge,
 };

@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 
 use mlx5::cqe::Completion;
 use mlx5::devx::{self, Umem};
+use mlx5::expert::{ReceiveSource, SharedReceiveSource};
 use mlx5::ib::Rc;
-use mlx5::ring::{CqReader, ReceiveConfig, ReceiveSource, SharedReceiveSource, Srq};
-use mlx5::verbs::{
-    CompletionQueue, CqeSize, MemoryRegion, Pages, QueuePair, Rts, SharedReceiveQueue,
-};
+use mlx5::ring::{CqReader, ReceiveConfig, Srq};
+use mlx5::verbs::attr::CqeSize;
+use mlx5::verbs::{CompletionQueue, MemoryRegion, Pages, QueuePair, Rts, SharedReceiveQueue};
 use mlx5::wqe::Sge;
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};
 use rig::stores;

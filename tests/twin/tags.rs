@@ -10,11 +10,12 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use mlx5::ring::{CqReader, SendConfig, TagCompletion, TagConfig, TagHandle, TagReceive, TmSrq};
-use mlx5::verbs::{
-    CompletionQueue, MemoryRegion, QueueAllocator, QueueBuffer, SharedReceiveQueue, TagCapacity,
-};
-use mlx5::wqe::{Sge, Tag};
+use mlx5::expert::Tag;
+use mlx5::expert::{QueueAllocator, QueueBuffer, TagCapacity};
+use mlx5::expert::{TagCompletion, TagConfig, TagHandle, TagReceive, TmSrq};
+use mlx5::ring::{CqReader, SendConfig};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, SharedReceiveQueue};
+use mlx5::wqe::Sge;
 use mlx5_sys::verbs::{ibv_cq_ex, ibv_end_poll, ibv_ops_flags, ibv_poll_cq_attr, ibv_start_poll};
 use rig::stores::{self, Store};
 

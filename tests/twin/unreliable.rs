@@ -11,9 +11,9 @@ use std::ptr::{NonNull, null_mut};
 use mlx5::cqe::Completion;
 use mlx5::ib::{HasQueues, Receives, Transport, Uc, Ud};
 use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::attr::{UdInitAttributes, UnreliableRtsAttributes};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Init, MemoryRegion, QueuePair, QueuePairBuilder, Rts,
-    UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{
     Inline, InlineBytes, PostOn, RdmaWrite, RdmaWriteImm, SendImm, SendMessage, Sge, UdAddress,

@@ -8,9 +8,10 @@ use mlx5::connect::LocalPort;
 use mlx5::devx::{self, CommandTarget};
 use mlx5::ib::{Dct, Rc, Ud, XrcSend};
 use mlx5::ring::CqReader;
+use mlx5::verbs::attr::DctRtrAttributes;
 use mlx5::verbs::{
-    CompletionQueue, DctRtrAttributes, Pages, ProtectionDomain, QueuePair, QueuePairBuilder,
-    SharedReceiveQueue, XrcDomain,
+    CompletionQueue, Pages, ProtectionDomain, QueuePair, QueuePairBuilder, SharedReceiveQueue,
+    XrcDomain,
 };
 use mlx5_model as _;
 use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects, open};

@@ -3,9 +3,11 @@
 use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::ib::{Dci, HasQueues, Rc, Uc, Ud, XrcSend};
 use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, ReceiveQueue, SendQueue};
+use mlx5::verbs::attr::{
+    AckTimeout, InitAttributes, RtsAttributes, UdInitAttributes, UnreliableRtsAttributes,
+};
 use mlx5::verbs::{
-    AckTimeout, AddressHandle, Init, InitAttributes, ProtectionDomain, QueuePair, QueuePairBuilder,
-    Rts, RtsAttributes, SharedReceiveQueue, UdInitAttributes, UnreliableRtsAttributes,
+    AddressHandle, Init, ProtectionDomain, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
 };
 use mlx5::wqe::{
     CompareSwap, DcAddress, FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm,

@@ -20,7 +20,7 @@ mod wire;
 use std::process::ExitCode;
 
 use control::Control;
-use mlx5::verbs::AckTimeout;
+use mlx5::verbs::attr::AckTimeout;
 use plan::{Plan, Side};
 use side::Process;
 use wire::Result;

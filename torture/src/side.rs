@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use mlx5::connect::{Connection, ConnectionData, Listener, LocalPort, RemoteRegion};
+use mlx5::expert::Publish;
 use mlx5::ib::{Dci, Dct, HasQueues, Rc, Uc, Ud, XrcRecv, XrcSend};
-use mlx5::ring::{CqReader, Publish, ReceiveConfig, RegisterUse, SendConfig, SendQueue, Srq};
+use mlx5::ring::{CqReader, ReceiveConfig, RegisterUse, SendConfig, SendQueue, Srq};
+use mlx5::verbs::attr::{AckTimeout, CqeSize, DctRtrAttributes, RtsAttributes};
 use mlx5::verbs::{
-    AckTimeout, CompletionQueue, Context, CqeSize, DctRtrAttributes, Init, ProtectionDomain,
-    QueuePair, QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue, XrcDomain,
+    CompletionQueue, Context, Init, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, Rts,
+    SharedReceiveQueue, XrcDomain,
 };
 use mlx5::wqe::Remote;
 use mlx5_model::Mode;

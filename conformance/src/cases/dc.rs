@@ -5,9 +5,8 @@ use mlx5::devx::Group;
 use mlx5::devx::ifc::cmd_hca_cap;
 use mlx5::ib::Dci;
 use mlx5::ring::CqReader;
-use mlx5::verbs::{
-    AddressHandle, DciStreams, InitAttributes, QpState, QueuePairBuilder, RtsAttributes,
-};
+use mlx5::verbs::attr::{DciStreams, InitAttributes, QpState, RtsAttributes};
+use mlx5::verbs::{AddressHandle, QueuePairBuilder};
 use mlx5::wqe::{
     CompareSwap, DcAddress, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote,
     SendImm, SendMessage,

@@ -4,7 +4,7 @@ use mlx5::cqe::{ReceiveKind, SendOperation, Status};
 use mlx5::devx::ifc::cmd_hca_cap;
 use mlx5::devx::{EventChannel, EventKind, Firmware, Group};
 use mlx5::ib::Rc;
-use mlx5::verbs::QpState;
+use mlx5::verbs::attr::QpState;
 use mlx5::wqe::{Inline, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage};
 
 use crate::bench::Bench;

@@ -1,12 +1,14 @@
 //! Errors of work completions that a program can cause: the status, the side, and which request.
 
 use mlx5::cqe::{Completion, QueueKind, Status};
+use mlx5::expert::RawWqe;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::PostError;
-use mlx5::verbs::{MemoryWindow, ProtectionDomain, QpState, Type2};
+use mlx5::verbs::attr::QpState;
+use mlx5::verbs::{MemoryWindow, ProtectionDomain, Type2};
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, LocalInvalidate, Nop, RawWqe, RdmaRead, RdmaWrite, RdmaWriteImm,
-    Remote, SendInvalidate, SendMessage, Sge,
+    CompareSwap, FetchAdd, Inline, LocalInvalidate, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote,
+    SendInvalidate, SendMessage, Sge,
 };
 
 use super::rc::wqe;

@@ -1,10 +1,11 @@
 //! Raw Ethernet packets.
 
 use mlx5::cqe::{SendOperation, Status};
+use mlx5::expert::Dump;
 use mlx5::ib::RawPacket;
 use mlx5::ring::CqReader;
 use mlx5::verbs::QueuePairBuilder;
-use mlx5::wqe::{Dump, EthSend, EthTso, Inline, Nop, Sge};
+use mlx5::wqe::{EthSend, EthTso, Inline, Nop, Sge};
 
 use crate::bed::mac;
 use crate::bench::Bench;

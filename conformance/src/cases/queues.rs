@@ -3,8 +3,9 @@
 use mlx5::cqe::{Completion, SendOperation};
 use mlx5::devx::Group;
 use mlx5::devx::ifc::cmd_hca_cap;
+use mlx5::expert::BlueFlameCopy;
 use mlx5::ib::Rc;
-use mlx5::ring::{BlueFlameCopy, CqReader, PostError, RegisterUse, SendConfig};
+use mlx5::ring::{CqReader, PostError, RegisterUse, SendConfig};
 use mlx5::verbs::{CompletionQueue, DeviceClock};
 use mlx5::wqe::{FetchAdd, Inline, InlineBytes, Nop, RdmaRead, RdmaWrite, SendMessage, Sge};
 

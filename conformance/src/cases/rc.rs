@@ -1,9 +1,10 @@
 //! Reliable connections: each operation, with its completions on both sides.
 
 use mlx5::cqe::SendOperation;
+use mlx5::expert::RawWqe;
 use mlx5::ring::{PostError, Prepared};
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, Nop, RawWqe, RdmaRead, RdmaWrite,
+    CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, Nop, RdmaRead, RdmaWrite,
     RdmaWriteImm, SendImm, SendMessage, Sge,
 };
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mlx5::cqe::{SendOperation, Status};
-use mlx5::verbs::QpState;
+use mlx5::verbs::attr::QpState;
 use mlx5::wqe::{Inline, RdmaWrite, Remote, SendMessage};
 
 use super::errors::works_again;

@@ -2,7 +2,7 @@
 
 use mlx5::cqe::{SendOperation, Status};
 use mlx5::ib::Uc;
-use mlx5::verbs::QpState;
+use mlx5::verbs::attr::QpState;
 use mlx5::wqe::{Inline, Nop, RdmaWrite, RdmaWriteImm, SendImm, SendMessage, Sge};
 
 use crate::bench::Bench;

@@ -1,9 +1,11 @@
 //! Datagrams.
 
 use mlx5::cqe::{SendOperation, Status};
+use mlx5::expert::RawWqe;
 use mlx5::ib::Ud;
-use mlx5::verbs::{AddressHandle, QpState};
-use mlx5::wqe::{Inline, Nop, RawWqe, SendImm, SendMessage, UdAddress};
+use mlx5::verbs::AddressHandle;
+use mlx5::verbs::attr::QpState;
+use mlx5::wqe::{Inline, Nop, SendImm, SendMessage, UdAddress};
 
 use super::rc::wqe;
 use crate::agent::datagrams;

@@ -5,7 +5,8 @@ use mlx5::devx::Group;
 use mlx5::devx::ifc::cmd_hca_cap;
 use mlx5::ib::XrcSend;
 use mlx5::ring::CqReader;
-use mlx5::verbs::{QpState, QueuePairBuilder};
+use mlx5::verbs::QueuePairBuilder;
+use mlx5::verbs::attr::QpState;
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
     SendMessage, XrcAddress,

@@ -6,9 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mlx5::diag::sysfs::PortCounters;
+use mlx5::expert::RawWqe;
 use mlx5::ib::{Access, Rc};
-use mlx5::verbs::{AckTimeout, LinkLayer, RnrTimer};
-use mlx5::wqe::{RawWqe, RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
+use mlx5::verbs::attr::{AckTimeout, LinkLayer, RnrTimer};
+use mlx5::wqe::{RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
 
 use crate::bench::Bench;
 use crate::cases::wqe;

@@ -15,7 +15,7 @@ mod text;
 
 use std::time::{Duration, Instant};
 
-use mlx5::verbs::LinkLayer;
+use mlx5::verbs::attr::LinkLayer;
 
 use crate::bench::Bench;
 use crate::report::Bed;

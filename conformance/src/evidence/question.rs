@@ -7,7 +7,8 @@ use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{create_mkey_in, mkc, opcode, query_hca_cap_in, query_hca_cap_out};
 use mlx5::devx::{Command, Group, QueueCounters};
 use mlx5::ib::{Access, Rc};
-use mlx5::verbs::{DeviceClock, LinkLayer, QpState, QueuePair};
+use mlx5::verbs::attr::{LinkLayer, QpState};
+use mlx5::verbs::{DeviceClock, QueuePair};
 use mlx5::wqe::{RdmaWrite, Remote};
 
 use super::doorbell::Trial;

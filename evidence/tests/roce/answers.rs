@@ -53,7 +53,7 @@ fn the_suite_asks_what_the_table_of_questions_has() {
     let expectations = Expectations::read();
     let table: BTreeSet<(&str, &str)> =
         expectations.all().iter().map(|expected| (&*expected.question, &*expected.fact)).collect();
-    let links = [mlx5::verbs::LinkLayer::Ethernet, mlx5::verbs::LinkLayer::InfiniBand];
+    let links = [mlx5::verbs::attr::LinkLayer::Ethernet, mlx5::verbs::attr::LinkLayer::InfiniBand];
     let asked: BTreeSet<(&str, &str)> = questions()
         .flat_map(|question| {
             links.into_iter().filter_map(move |link| Some((question.name, question.fact(link)?)))

@@ -4,7 +4,7 @@ use mlx5::cqe::{Completion, Status};
 use mlx5::diag::sysfs::PortCounters;
 use mlx5::ib::Rc;
 use mlx5::ring::SendConfig;
-use mlx5::verbs::{Capacities, CqeSize};
+use mlx5::verbs::attr::{Capacities, CqeSize};
 use mlx5::wqe::{RdmaWrite, Remote};
 
 use super::roce;

@@ -3,7 +3,8 @@
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
-use mlx5::verbs::{Mtu, QpState, QueuePair, Rts};
+use mlx5::verbs::attr::{Mtu, QpState};
+use mlx5::verbs::{QueuePair, Rts};
 use mlx5::wqe::{RdmaRead, RdmaWrite, Sge};
 use mlx5_evidence::{Comparison, Table};
 

@@ -155,7 +155,7 @@ impl<T: CmTransport> Identifier<T> {
 impl Identifier<Rc> {
     /// Sets the ACK timeout that [`rts`](Self::rts) returns, instead of one from the path's length.
     /// For clients: requests do not inherit it from their listener, and a server sets
-    /// [`RtsAttributes::timeout`](crate::verbs::RtsAttributes::timeout).
+    /// [`RtsAttributes::timeout`](crate::verbs::attr::RtsAttributes::timeout).
     ///
     /// # Errors
     /// [`Error::Call`].

@@ -15,7 +15,7 @@ use crate::ib::{Counter, CqeCompression, Shape};
 ///
 /// ```
 /// # let rig::Link { mut reader, .. } = rig::link()?;
-/// use mlx5::ring::Publish;
+/// use mlx5::expert::Publish;
 ///
 /// // Seven of eight polls store no consumer index.
 /// reader.publish(Publish::Every(8))?;

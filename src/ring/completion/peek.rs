@@ -105,7 +105,7 @@ impl Peeked<'_> {
     /// The value that libmlx5 returns as `ibv_wc.pkey_index`. Its 16 bits are valid only for the
     /// general services' queue pair, and Linux's driver reads them as the P_Key itself. A message
     /// for any other queue pair is of the partition that the queue pair was [put
-    /// into](crate::verbs::UdInitAttributes::pkey_index), so completions do not repeat it.
+    /// into](crate::verbs::attr::UdInitAttributes::pkey_index), so completions do not repeat it.
     pub fn pkey_index(&self) -> u16 {
         self.cqe.immediate() as u16
     }

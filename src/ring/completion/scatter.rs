@@ -2,7 +2,7 @@
 //!
 //! The `lkey` of a segment may stand for memory elsewhere (dma-buf, device memory, indirect keys),
 //! which the CPU cannot tell. QPs therefore put no payload into CQEs unless asked
-//! ([`ScatterToCqe`](crate::verbs::ScatterToCqe)), and where they do, the contract of posting says
+//! ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe)), and where they do, the contract of posting says
 //! that the memory is mapped at that address. Nothing is copied to address 0: entries of a
 //! [`NullRegion`](crate::verbs::NullRegion) have it. libmlx5 skips them by their key
 //! (`copy_to_scat`).

@@ -47,7 +47,8 @@ const MOST: u32 = 1 << 15;
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// use mlx5::connect::LocalPort;
-/// use mlx5::ring::{CollapsedCqReader, SendConfig};
+/// use mlx5::expert::CollapsedCqReader;
+/// use mlx5::ring::SendConfig;
 /// use mlx5::verbs::{CompletionQueue, QueuePair};
 ///
 /// let local = LocalPort::new(&context, 1, None)?;

@@ -27,7 +27,7 @@ impl PostReceives for Srq {
 /// nothing.
 ///
 /// Made by [`ReceiveQueue::batch`], [`PacketRq::batch`](crate::ring::PacketRq::batch),
-/// [`Srq::batch`] and [`TmSrq::batch`](crate::ring::TmSrq::batch). `Q` is [`ReceiveQueue`] or
+/// [`Srq::batch`] and [`TmSrq::batch`](crate::expert::TmSrq::batch). `Q` is [`ReceiveQueue`] or
 /// [`Srq`].
 ///
 /// See the example on [`ReceiveQueue`](super::ReceiveQueue).
@@ -87,7 +87,7 @@ impl<'q, Q: PostReceives> ReceiveBatch<'q, Q> {
     ///   given.
     /// - Nothing reads, writes or holds a reference to that memory.
     /// - If a QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
+    ///   ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by default, but QPs that libmlx5 made
     ///   for other code do), the memory is mapped, writable, in this process at the address in each
     ///   entry.
     #[inline]

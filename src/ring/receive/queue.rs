@@ -153,7 +153,7 @@ impl ReceiveQueue {
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
     /// - Nothing reads, writes or holds a reference to that memory.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in
     ///   this process at the address in each entry.
     #[doc(alias = "ibv_post_recv")]

@@ -190,7 +190,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// - Nothing reads, writes or holds a reference to the memory that the HCA writes: that of a
     ///   READ or atomic, and destination and notes of a `DmaMemcpy`. Other `DmaMemcpy` requests may
     ///   have the same notes.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
     ///   writes is mapped, writable, in this process at the address in the entry.
     /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),
@@ -199,7 +199,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     ///   that the access would contradict, and the memory stays registered.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue (its own, if the QP has [streams](crate::verbs::DciStreams)), or when the QP has been
+    /// queue (its own, if the QP has [streams](crate::verbs::attr::DciStreams)), or when the QP has been
     /// moved to RESET or destroyed. Inline payload was copied by [`append`](Self::append) and needs
     /// nothing.
     #[doc(alias = "ibv_wr_complete")]
@@ -225,7 +225,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// - Nothing reads, writes or holds a reference to the memory that the HCA writes: that of a
     ///   READ or atomic, and destination and notes of a `DmaMemcpy`. Other `DmaMemcpy` requests may
     ///   have the same notes.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
     ///   writes is mapped, writable, in this process at the address in the entry.
     /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),
@@ -234,7 +234,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     ///   that the access would contradict, and the memory stays registered.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue (its own, if the QP has [streams](crate::verbs::DciStreams)), or when the QP has been
+    /// queue (its own, if the QP has [streams](crate::verbs::attr::DciStreams)), or when the QP has been
     /// moved to RESET or destroyed. Inline payload was copied by [`append`](Self::append) and needs
     /// nothing.
     #[doc(alias = "ibv_wr_complete")]

@@ -30,7 +30,8 @@ pub enum RegisterUse {
 /// ```
 /// # let rig::Link { qp, mut reader, sends, .. } = rig::link()?;
 /// # drop(sends);
-/// use mlx5::ring::{BlueFlameCopy, SendConfig, SendQueue};
+/// use mlx5::expert::BlueFlameCopy;
+/// use mlx5::ring::{SendConfig, SendQueue};
 ///
 /// // At most 16 requests are outstanding. WQEs are copied as the processor does it best.
 /// let copy = BlueFlameCopy::detect();

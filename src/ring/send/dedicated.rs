@@ -28,7 +28,8 @@ use crate::wqe::{Limits, PostOn};
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
 /// # use mlx5::connect::LocalPort;
-/// use mlx5::ring::{CqReader, DedicatedRegister, SendConfig};
+/// use mlx5::expert::DedicatedRegister;
+/// use mlx5::ring::{CqReader, SendConfig};
 /// use mlx5::verbs::{QueuePair, ThreadDomain};
 /// use mlx5::wqe::Nop;
 ///
@@ -148,14 +149,14 @@ impl<'r, T: Transport> Turn<'r, T> {
     /// # Safety
     /// The HCA works on the request from now on. Until it is retired, by a poll that returns its
     /// completion or that of a later request (its own, if the QP has
-    /// [streams](crate::verbs::DciStreams)), or by a RESET or the destruction of the QP:
+    /// [streams](crate::verbs::attr::DciStreams)), or by a RESET or the destruction of the QP:
     /// - The memory that it names by an `lkey` stays allocated, and registered under that `lkey`:
     ///   that of its entries, and destination and notes of a [`DmaMemcpy`](crate::wqe::DmaMemcpy).
     /// - Nothing writes the memory that a SEND, WRITE or `DmaMemcpy` reads.
     /// - Nothing reads, writes or holds a reference to the memory that the HCA writes: that of a
     ///   READ or atomic, and destination and notes of a `DmaMemcpy`. Other `DmaMemcpy` requests may
     ///   have the same notes.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
     ///   writes is mapped, writable, in this process at the address in the entry.
     /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),

@@ -8,7 +8,7 @@ use crate::ring::SendQueue;
 use crate::ring::source::require;
 
 impl SendQueue<Dci> {
-    /// Continues posting after requests failed on a [stream](crate::verbs::DciStreams). The queue
+    /// Continues posting after requests failed on a [stream](crate::verbs::attr::DciStreams). The queue
     /// stops at the first error completion that it sees, and only the kernel knows whether the
     /// queue pair has failed with it. Makes a system call.
     ///

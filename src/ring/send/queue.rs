@@ -119,7 +119,7 @@ impl<T: Transport> SendQueue<T> {
     /// - Nothing reads, writes or holds a reference to the memory that the HCA writes: that of a
     ///   READ or atomic, and destination and notes of a `DmaMemcpy`. Other `DmaMemcpy` requests may
     ///   have the same notes.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
     ///   writes is mapped, writable, in this process at the address in the entry.
     /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),
@@ -128,7 +128,7 @@ impl<T: Transport> SendQueue<T> {
     ///   that the access would contradict, and the memory stays registered.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue (its own, if the QP has [streams](crate::verbs::DciStreams)), or when the QP has been
+    /// queue (its own, if the QP has [streams](crate::verbs::attr::DciStreams)), or when the QP has been
     /// moved to RESET or destroyed. Inline payload names no memory.
     #[doc(alias = "ibv_post_send")]
     #[inline(always)]
@@ -163,7 +163,7 @@ impl<T: Transport> SendQueue<T> {
     /// # Safety
     /// - `qp` stays alive as long as the result, and all its send WQEs are complete. It is not a
     ///   target of dynamic connections (DCT).
-    /// - It has no [streams](crate::verbs::DciStreams), which libibverbs does not report.
+    /// - It has no [streams](crate::verbs::attr::DciStreams), which libibverbs does not report.
     ///   [`new`](Self::new) takes over initiators that have them.
     /// - Until the result is dropped, nothing else posts to the QP's send queue (`ibv_post_send`,
     ///   another `SendQueue`), and the QP is not moved to RESET, except for

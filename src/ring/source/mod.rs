@@ -40,7 +40,7 @@ use crate::ib::{Transport, TransportKind};
 /// A source of a send queue: a queue pair in RTS.
 ///
 /// ```
-/// # use mlx5::ring::*;
+/// # use mlx5::{expert::*, ring::*};
 /// /// Takes over a queue pair, whatever interface has made it.
 /// fn take<S: SendSource>(qp: &S, reader: &mut CqReader) -> mlx5::Result<SendQueue<S::Transport>> {
 ///     SendQueue::new(qp, reader, SendConfig::default())
@@ -58,7 +58,7 @@ pub trait SendSource: handover::Sends {
 /// A source of a receive queue: a queue pair in INIT or later, of a transport that receives.
 ///
 /// ```
-/// # use mlx5::ring::*;
+/// # use mlx5::{expert::*, ring::*};
 /// /// Takes over a queue pair for short bursts, whatever interface has made it.
 /// fn take(qp: &impl ReceiveSource, reader: &mut CqReader) -> mlx5::Result<ReceiveQueue> {
 ///     ReceiveQueue::new(qp, reader, ReceiveConfig { receives: 16 })
@@ -78,7 +78,8 @@ pub trait ReceiveSource: handover::Receives {
 /// ```
 /// # use mlx5_model as _;
 /// # let context = mlx5::verbs::Context::open_first()?;
-/// use mlx5::ring::{CompletionSource, CqReader};
+/// use mlx5::expert::CompletionSource;
+/// use mlx5::ring::CqReader;
 /// use mlx5::verbs::CompletionQueue;
 ///
 /// fn number(cq: &impl CompletionSource) -> mlx5::Result<u32> {
@@ -96,7 +97,7 @@ pub trait CompletionSource: handover::Completes {}
 /// A source of [`Srq`](crate::ring::Srq): a shared receive queue.
 ///
 /// ```
-/// # use mlx5::ring::*;
+/// # use mlx5::{expert::*, ring::*};
 /// /// Takes over an SRQ, whatever interface has made it.
 /// fn take(srq: &impl SharedReceiveSource, reader: &mut CqReader) -> mlx5::Result<Srq> {
 ///     Srq::new(srq, reader, ReceiveConfig::default())

@@ -7,7 +7,7 @@ use crate::wqe::TagHeader;
 /// The result of one CQE.
 ///
 /// ```
-/// # use mlx5::ring::*;
+/// # use mlx5::{expert::*, ring::*};
 /// /// Polls once. Returns the id and the bytes of a message that an entry took.
 /// fn arrived(tags: &mut TmSrq, reader: &mut CqReader) -> Result<Option<(u64, u32)>, PollError> {
 ///     match tags.poll(reader, &mut ())? {
@@ -79,7 +79,7 @@ pub struct TagMatch {
     /// The message's header; `None` if it does not begin with a known header.
     pub header: Option<TagHeader>,
     /// Whether the HCA leaves fetching the message to software. Then the entry's memory receives
-    /// the [`Rendezvous`](crate::wqe::Rendezvous).
+    /// the [`Rendezvous`](crate::expert::Rendezvous).
     pub fetch: bool,
 }
 
@@ -105,7 +105,7 @@ pub struct TagArrival {
 /// A message that has taken an entry will not come.
 ///
 /// ```
-/// use mlx5::ring::{IncompleteReason, TagCompletion};
+/// use mlx5::expert::{IncompleteReason, TagCompletion};
 ///
 /// fn is_too_long(completion: &TagCompletion) -> bool {
 ///     matches!(completion, TagCompletion::Incomplete(message)
@@ -135,7 +135,7 @@ pub enum IncompleteReason {
     /// The connection has failed, or the HCA could not read the memory to fetch the message from.
     Canceled,
     /// The HCA leaves fetching the message to software: the entry's memory holds the
-    /// [`Rendezvous`](crate::wqe::Rendezvous).
+    /// [`Rendezvous`](crate::expert::Rendezvous).
     Fetch,
     /// The message came in the CQE, and is longer than the entry.
     TooLong,

@@ -52,7 +52,8 @@ pub(crate) trait ListOwner: Send {
 /// Configuration of a [`TmSrq`].
 ///
 /// ```
-/// use mlx5::ring::{ReceiveConfig, TagConfig};
+/// use mlx5::expert::TagConfig;
+/// use mlx5::ring::ReceiveConfig;
 ///
 /// // Receives for 32 messages without an entry.
 /// let config = TagConfig { receives: ReceiveConfig { receives: 32 }, ..TagConfig::default() };
@@ -95,9 +96,9 @@ impl TagReceive {
 
 /// A tag-matching shared receive queue. It writes WQEs directly, without libibverbs.
 ///
-/// The HCA compares the header of each message ([`TagHeader`](crate::wqe::TagHeader)) with the
+/// The HCA compares the header of each message ([`TagHeader`](crate::expert::TagHeader)) with the
 /// entries of a list, the oldest first. The first entry that matches its tag gets the message,
-/// without its header. If the message asks to be fetched ([`Rendezvous`](crate::wqe::Rendezvous)),
+/// without its header. If the message asks to be fetched ([`Rendezvous`](crate::expert::Rendezvous)),
 /// the HCA fetches it. Messages without a matching entry, and those without a tag, take
 /// [receives](Self::post).
 ///
@@ -120,9 +121,11 @@ impl TagReceive {
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # use mlx5::connect::LocalPort;
 /// # use mlx5::ib::Access;
-/// use mlx5::ring::{CqReader, TagCompletion, TagConfig, TagReceive, TmSrq};
-/// use mlx5::verbs::{CompletionQueue, QueuePair, SharedReceiveQueue, TagCapacity};
-/// use mlx5::wqe::Tag;
+/// use mlx5::expert::{TagCompletion, TagConfig, TagReceive, TmSrq};
+/// use mlx5::ring::CqReader;
+/// use mlx5::expert::TagCapacity;
+/// use mlx5::verbs::{CompletionQueue, QueuePair, SharedReceiveQueue};
+/// use mlx5::expert::Tag;
 ///
 /// let cq = CompletionQueue::new(&context, 255)?;
 /// let capacity = TagCapacity { tags: 63, operations: 64 };
@@ -265,7 +268,7 @@ impl TmSrq {
     ///   given.
     /// - Nothing reads, writes or holds a reference to that memory.
     /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
+    ///   ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by default, but QPs that libmlx5 made
     ///   for other code do), the memory is mapped, writable, in this process at the address in each
     ///   entry.
     #[doc(alias = "ibv_post_srq_recv")]
@@ -294,7 +297,7 @@ impl TmSrq {
     /// - The memory stays allocated, and registered for local write under the `lkey` given.
     /// - Nothing reads, writes or holds a reference to it.
     /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default), it is mapped, writable, in
+    ///   ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by default), it is mapped, writable, in
     ///   this process at the entry's address.
     #[doc(alias("ibv_post_srq_ops", "IBV_WR_TAG_ADD"))]
     #[inline]

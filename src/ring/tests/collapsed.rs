@@ -10,7 +10,7 @@ use mlx5_sys::wqe::opcode;
 use super::*;
 use crate::cqe::Completion;
 use crate::ib::Internal;
-use crate::ring::CollapsedCqReader;
+use crate::ring::poll::CollapsedCqReader;
 use crate::ring::source::handover::Completes;
 use crate::ring::source::{CompletionSource, CompletionView, CqCheck, CqObject, CqOwner};
 use crate::wqe::Nop;

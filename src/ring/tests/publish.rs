@@ -6,8 +6,9 @@ use mlx5_sys::wqe::opcode;
 use super::*;
 use crate::cqe::Completion;
 use crate::error::QueueError;
+use crate::ring::completion::Publish;
 use crate::ring::random::{Random, rounds};
-use crate::ring::{PostError, Publish, Queues, ReceiveSide, SendSide};
+use crate::ring::{PostError, Queues, ReceiveSide, SendSide};
 use crate::wqe::Nop;
 
 fn nop(counter: u32) -> Cqe64 {

@@ -293,7 +293,8 @@ pub(crate) fn microseconds(period: Duration) -> Result<u16> {
 /// ```
 /// # use mlx5_model as _;
 /// # let context = mlx5::verbs::Context::open_first()?;
-/// use mlx5::verbs::{CompletionChannel, CompletionQueue, CqeSize};
+/// use mlx5::verbs::attr::CqeSize;
+/// use mlx5::verbs::{CompletionChannel, CompletionQueue};
 ///
 /// let channel = CompletionChannel::new(&context)?;
 /// let cq = CompletionQueue::builder(&context, 256)
@@ -351,7 +352,7 @@ impl<B: Backend> CompletionQueueBuilder<B> {
 
     /// Lets the HCA write CQEs without checking the consumer index
     /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`). The consumer index need not be published then
-    /// ([`Publish::Never`](crate::ring::Publish::Never)). Completions beyond the capacity overwrite
+    /// ([`Publish::Never`](crate::expert::Publish::Never)). Completions beyond the capacity overwrite
     /// the oldest, without an event.
     ///
     /// # Safety

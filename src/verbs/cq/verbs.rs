@@ -242,7 +242,7 @@ impl CompletionQueueBuilder {
     }
 
     /// Sets the allocator of the ring and doorbell record, for example
-    /// [`Placement`](crate::verbs::Placement); libmlx5 if not called. It is kept until the queue is
+    /// [`Placement`](crate::expert::Placement); libmlx5 if not called. It is kept until the queue is
     /// destroyed. Verbs take it with a protection domain of the same device, which has no other
     /// meaning for the queue.
     pub fn placement<A: QueueAllocator>(mut self, pd: &ProtectionDomain, memory: &Arc<A>) -> Self {

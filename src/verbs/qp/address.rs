@@ -12,7 +12,7 @@ const MULTICAST_LIDS: u16 = 0xc000;
 /// The address of a peer, and the port that leads to it.
 ///
 /// ```
-/// use mlx5::verbs::AddressVector;
+/// use mlx5::verbs::attr::AddressVector;
 ///
 /// // On InfiniBand by LID; on RoCE by GID, from the entry 3 of the table of port 1.
 /// let near = AddressVector { service_level: 2, ..AddressVector::lid(1, 7) };
@@ -42,7 +42,7 @@ pub struct AddressVector {
 /// Addressing by GID.
 ///
 /// ```
-/// use mlx5::verbs::{AddressVector, GlobalRoute};
+/// use mlx5::verbs::attr::{AddressVector, GlobalRoute};
 ///
 /// // Through at most 4 routers.
 /// let mut vector = AddressVector::gid(1, 0, "2001:db8::1".parse()?);
@@ -70,7 +70,7 @@ pub struct GlobalRoute {
 /// ```
 /// # let rig::Link { qp, local, .. } = rig::link()?;
 /// # let data = local.connection_data(&qp);
-/// use mlx5::verbs::{AckTimeout, AlternatePath, MigrationState};
+/// use mlx5::verbs::attr::{AckTimeout, AlternatePath, MigrationState};
 ///
 /// // `data` is the peer's. Another path to it: here by the same port.
 /// let address = local.address(&data);

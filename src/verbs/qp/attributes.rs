@@ -34,7 +34,8 @@ pub(super) use sealed::Attributes;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
 /// use mlx5::ib::Access;
-/// use mlx5::verbs::{InitAttributes, QueuePair};
+/// use mlx5::verbs::attr::InitAttributes;
+/// use mlx5::verbs::QueuePair;
 ///
 /// let qp = QueuePair::builder(&pd, &cq).build()?;
 /// // Port 1. The peer may READ, and nothing else.
@@ -95,7 +96,7 @@ impl InitAttributes {
 /// `RtrAttributes { path_mtu: Mtu::Mtu1024, ..RtrAttributes::new(qpn, address) }`
 ///
 /// ```
-/// use mlx5::verbs::{AddressVector, Mtu, RtrAttributes};
+/// use mlx5::verbs::attr::{AddressVector, Mtu, RtrAttributes};
 ///
 /// // Queue pair 0x123 of the InfiniBand port with LID 7, by way of port 1 here.
 /// let rtr = RtrAttributes {
@@ -179,7 +180,7 @@ impl Attributes for RtrAttributes {
 ///
 /// ```
 /// use std::time::Duration;
-/// use mlx5::verbs::{AckTimeout, LinkLayer, RtsAttributes};
+/// use mlx5::verbs::attr::{AckTimeout, LinkLayer, RtsAttributes};
 ///
 /// // A device gives an unreachable peer up after 3.7 s on RoCE, and one without receives after 3 tries.
 /// let timeout = AckTimeout::at_least(Duration::from_millis(60));

@@ -14,7 +14,7 @@ use crate::ring::source::{
 };
 use crate::verbs::{Backend, Context, Failed, Reset, Rts, Zeroed};
 
-/// A back end that makes queue pairs of transport `T`: [`Verbs`](crate::verbs::Verbs), or
+/// A back end that makes queue pairs of transport `T`: [`Verbs`](crate::expert::Verbs), or
 /// [`Firmware`](crate::devx::Firmware).
 ///
 /// ```
@@ -23,7 +23,8 @@ use crate::verbs::{Backend, Context, Failed, Reset, Rts, Zeroed};
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
 /// use mlx5::ib::Rc;
-/// use mlx5::verbs::{Makes, QueuePair, QueuePairBuilder};
+/// use mlx5::expert::Makes;
+/// use mlx5::verbs::{QueuePair, QueuePairBuilder};
 ///
 /// /// By verbs or by firmware command.
 /// fn number<B: Makes<Rc>>(builder: QueuePairBuilder<Rc, B>) -> mlx5::Result<u32> {

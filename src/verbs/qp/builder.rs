@@ -79,7 +79,8 @@ impl Capacities {
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
-/// use mlx5::verbs::{QueuePair, ScatterToCqe};
+/// use mlx5::verbs::attr::ScatterToCqe;
+/// use mlx5::verbs::QueuePair;
 ///
 /// // Messages of up to 32 bytes arrive inside the CQE. A poll copies them to the receive.
 /// let builder = QueuePair::builder(&pd, &cq).scatter_to_cqe(ScatterToCqe::Receives);

@@ -10,7 +10,8 @@ use crate::ib::{Access, Rc, Transport, Uc, XrcRecv, XrcSend};
 ///
 /// ```
 /// use mlx5::ib::Rc;
-/// use mlx5::verbs::{Connected, RtrAttributes, RtsAttributes};
+/// use mlx5::verbs::attr::{RtrAttributes, RtsAttributes};
+/// use mlx5::verbs::Connected;
 ///
 /// // RC needs these attributes to be connected.
 /// fn rc(rtr: &<Rc as Connected>::Rtr, rts: &<Rc as Connected>::Rts) {

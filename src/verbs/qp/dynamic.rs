@@ -35,7 +35,8 @@ use crate::verbs::{
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
 /// use mlx5::ib::Dci;
-/// use mlx5::verbs::{DciStreams, QueuePairBuilder};
+/// use mlx5::verbs::attr::DciStreams;
+/// use mlx5::verbs::QueuePairBuilder;
 ///
 /// // 16 streams. A target that fails requests stops its stream, and no other, up to 4 of them.
 /// let streams = DciStreams { log_concurrent: 4, log_errored: 2 };
@@ -192,7 +193,8 @@ impl QueuePair<Dci, Rts> {
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
 /// use mlx5::connect::LocalPort;
-/// use mlx5::verbs::{DctRtrAttributes, QueuePair, SharedReceiveQueue};
+/// use mlx5::verbs::attr::DctRtrAttributes;
+/// use mlx5::verbs::{QueuePair, SharedReceiveQueue};
 ///
 /// const KEY: u64 = 0x1234; // initiators name it
 ///

@@ -68,7 +68,8 @@ use crate::ring::source::DomainId;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
 /// use mlx5::connect::LocalPort;
-/// use mlx5::verbs::{QpState, QueuePair};
+/// use mlx5::verbs::attr::QpState;
+/// use mlx5::verbs::QueuePair;
 ///
 /// let qp = QueuePair::builder(&pd, &cq).build()?;
 /// let local = LocalPort::new(&context, 1, None)?;

@@ -62,7 +62,8 @@ impl<S: State> QueuePair<Ud, S> {
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
 /// use mlx5::ib::{Gid, Ud};
-/// use mlx5::verbs::{QueuePairBuilder, UdInitAttributes};
+/// use mlx5::verbs::attr::UdInitAttributes;
+/// use mlx5::verbs::QueuePairBuilder;
 ///
 /// let qp = QueuePairBuilder::<Ud>::new(&pd, &cq).build()?.init(&UdInitAttributes::new(1, 1))?;
 /// let group: Gid = "ff12:401b::7".parse()?;

@@ -27,7 +27,7 @@ pub enum MigrationState {
 ///
 /// ```
 /// # let rig::Link { qp, .. } = rig::link()?;
-/// use mlx5::verbs::QpState;
+/// use mlx5::verbs::attr::QpState;
 ///
 /// // What libibverbs and the device know of a connected queue pair.
 /// let attributes = qp.query()?;

@@ -16,7 +16,8 @@ pub(super) mod sealed {
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
 /// use mlx5::ib::{Rc, Transport};
-/// use mlx5::verbs::{QpState, QueuePair, State};
+/// use mlx5::verbs::attr::QpState;
+/// use mlx5::verbs::{QueuePair, State};
 ///
 /// fn state<T: Transport, S: State>(_: &QueuePair<T, S>) -> QpState {
 ///     S::STATE
@@ -108,7 +109,8 @@ impl CanReceive for Failed {}
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
-/// use mlx5::verbs::{QpState, QueuePair};
+/// use mlx5::verbs::attr::QpState;
+/// use mlx5::verbs::QueuePair;
 ///
 /// let qp = QueuePair::builder(&pd, &cq).build()?.to_error()?;
 /// // What the program moved it to, and what the device says.

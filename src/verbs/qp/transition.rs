@@ -21,7 +21,8 @@ use crate::verbs::Verbs;
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
-/// use mlx5::verbs::{InitAttributes, QueuePair};
+/// use mlx5::verbs::attr::InitAttributes;
+/// use mlx5::verbs::QueuePair;
 ///
 /// let qp = QueuePair::builder(&pd, &cq).build()?;
 /// // There is no port 9. The queue pair comes back, and is where it was.

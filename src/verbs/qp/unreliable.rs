@@ -126,7 +126,8 @@ impl Attributes for UnreliableRtsAttributes {
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
 /// use mlx5::ib::Ud;
-/// use mlx5::verbs::{QpState, QueuePairBuilder, UdInitAttributes, UnreliableRtsAttributes};
+/// use mlx5::verbs::attr::{QpState, UdInitAttributes, UnreliableRtsAttributes};
+/// use mlx5::verbs::QueuePairBuilder;
 ///
 /// // Datagrams with another Q_Key are dropped.
 /// let qp = QueuePairBuilder::<Ud>::new(&pd, &cq).build()?;

@@ -78,7 +78,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
     /// Sets the allocator of the rings and doorbell records, for example [`Placement`]; libmlx5 if
     /// not called. It is kept until the queue pair is destroyed.
     ///
-    /// [`Placement`]: crate::verbs::Placement
+    /// [`Placement`]: crate::expert::Placement
     pub fn placement<A: QueueAllocator>(self, memory: &Arc<A>) -> Self {
         self.memory(Some(&CallbackTarget(Arc::<A>::clone(memory))))
     }

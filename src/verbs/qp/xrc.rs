@@ -18,7 +18,7 @@ use crate::verbs::{AckTimeout, Context, XrcDomain, Zeroed};
 /// RTR to RTS of the answering end of an extended reliable connection.
 ///
 /// ```
-/// use mlx5::verbs::{AckTimeout, RtsAttributes, XrcRtsAttributes};
+/// use mlx5::verbs::attr::{AckTimeout, RtsAttributes, XrcRtsAttributes};
 ///
 /// // A target sends only answers, so that it needs less than a queue pair that requests.
 /// let all = RtsAttributes { sq_psn: 0x123, ..RtsAttributes::default() };

@@ -174,9 +174,9 @@ impl SharedReceiveQueueBuilder {
 
     /// Makes it a tag-matching queue. A message of a reliable connection goes to the oldest list
     /// entry that matches its tag, or else to a receive. All complete on `cq`.
-    /// [`TmSrq`](crate::ring::TmSrq) appends entries.
+    /// [`TmSrq`](crate::expert::TmSrq) appends entries.
     ///
-    /// On Linux, an HCA fetches [messages for their receivers](crate::wqe::Rendezvous) only on
+    /// On Linux, an HCA fetches [messages for their receivers](crate::expert::Rendezvous) only on
     /// queue pairs that were made with [no send WQEs](crate::verbs::QueuePairBuilder::max_send_wr),
     /// because it uses their send queues itself.
     #[doc(alias = "IBV_SRQT_TM")]
@@ -186,7 +186,7 @@ impl SharedReceiveQueueBuilder {
     }
 
     /// Sets the allocator of the ring and doorbell record, for example
-    /// [`Placement`](crate::verbs::Placement); libmlx5 if not called. The queue pairs that change a
+    /// [`Placement`](crate::expert::Placement); libmlx5 if not called. The queue pairs that change a
     /// tag-matching queue's list use it as well. It is kept until the queue is destroyed.
     pub fn placement<A: QueueAllocator>(mut self, memory: &Arc<A>) -> Self {
         self.options.memory = Some(CallbackTarget(Arc::<A>::clone(memory)));

@@ -111,7 +111,7 @@ mod send_only {
 
 /// A flow leads to a TIR, not to a table.
 mod flows {
-    use mlx5::{devx::*, ib::*, verbs::*};
+    use mlx5::{expert::*, devx::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn lead(table: &Rqt) {

@@ -157,7 +157,7 @@ mod device_memory {
 
 /// A WQE given as bytes is unsafe.
 mod raw_wqe {
-    use mlx5::wqe::*;
+    use mlx5::{expert::*, wqe::*};
 
     #[cfg(misuse)]
     fn taken(bytes: &[u8]) -> Result<RawWqe<'_>, EncodeError> {
@@ -173,7 +173,7 @@ mod raw_wqe {
 
 /// Implementing an allocator of queue memory is unsafe.
 mod allocator {
-    use mlx5::{ib::*, verbs::*};
+    use mlx5::{expert::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
     mod liar_refused {

@@ -154,7 +154,7 @@ mod threads {
 
 /// A BlueFlame register of several queues belongs to one thread, and to one queue at a time.
 mod blueflame {
-    use mlx5::{ring::*, wqe::*};
+    use mlx5::{expert::*, ring::*, wqe::*};
 
     #[cfg(misuse)]
     fn two_threads(register: &mut DedicatedRegister) {
@@ -189,7 +189,7 @@ mod blueflame {
 
 /// A tag-matching SRQ is polled by its own poll only.
 mod tags {
-    use mlx5::ring::*;
+    use mlx5::{expert::*, ring::*};
 
     #[cfg(misuse)]
     fn others(tags: &mut TmSrq, completions: &mut CqReader) {
@@ -204,7 +204,7 @@ mod tags {
 
 /// A collapsed CQ completes sends only: receives would lose their lengths.
 mod collapsed {
-    use mlx5::ring::*;
+    use mlx5::{expert::*, ring::*};
 
     #[cfg(misuse)]
     fn poll(completions: &mut CollapsedCqReader, queue: &mut ReceiveQueue) {

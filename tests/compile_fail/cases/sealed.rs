@@ -37,7 +37,7 @@ mod halves {
 
 /// The sources of queues keep their claims.
 mod owners {
-    use mlx5::ring::*;
+    use mlx5::{expert::*, ring::*};
 
     #[cfg(misuse)]
     fn release<C: CompletionSource>(cq: &C) {

@@ -38,7 +38,7 @@ mod receive_queue {
 
 /// A transition consumes the queue pair.
 mod transition {
-    use mlx5::{ib::*, verbs::*};
+    use mlx5::{ib::*, verbs::{attr::*, *}};
 
     #[cfg(misuse)]
     fn twice(qp: QueuePair<Rc, Init>, to: &RtrAttributes) {
@@ -54,7 +54,7 @@ mod transition {
 
 /// No state is skipped.
 mod order {
-    use mlx5::{ib::*, verbs::*};
+    use mlx5::{ib::*, verbs::{attr::*, *}};
 
     #[cfg(misuse)]
     fn skip(qp: QueuePair<Rc, Init>, to: &RtsAttributes) {
@@ -108,7 +108,7 @@ mod by_command {
         use mlx5::{
             devx::Firmware,
             ib::Rc,
-            verbs::{Init, QueuePair, RtsAttributes},
+            verbs::{Init, QueuePair, attr::RtsAttributes},
         };
 
         fn skip(qp: QueuePair<Rc, Init, Firmware>, to: &RtsAttributes) {
@@ -122,7 +122,7 @@ mod by_command {
         use mlx5::{
             devx::Firmware,
             ib::Rc,
-            verbs::{Init, QueuePair, RtrAttributes},
+            verbs::{Init, QueuePair, attr::RtrAttributes},
         };
 
         fn twice(qp: QueuePair<Rc, Init, Firmware>, to: &RtrAttributes) {
@@ -136,7 +136,7 @@ mod by_command {
         use mlx5::{
             devx::Firmware,
             ib::Rc,
-            verbs::{Init, QueuePair, RtrAttributes, RtsAttributes},
+            verbs::{Init, QueuePair, attr::{RtrAttributes, RtsAttributes}},
         };
 
         fn once(

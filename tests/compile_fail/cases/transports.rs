@@ -114,7 +114,7 @@ mod dynamic {
 
     #[cfg(misuse)]
     mod sends_refused {
-        use mlx5::{ib::*, verbs::*};
+        use mlx5::{ib::*, verbs::{attr::*, *}};
 
         fn sends(qp: QueuePair<Dct, Rtr>) {
             let _ = qp.rts(&RtsAttributes::default());
@@ -123,7 +123,7 @@ mod dynamic {
     }
 
     mod to_target_accepted {
-        use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
+        use mlx5::{ring::*, ib::*, verbs::{attr::*, *}, wqe::*};
 
         fn to_target(queue: &mut SendQueue<Dci>, sge: Sge, to: DcAddress) -> Result<(), PostError> {
             // SAFETY: compiled, and never run.
@@ -174,7 +174,7 @@ mod unreliable {
 
     #[cfg(misuse)]
     mod timeouts_refused {
-        use mlx5::{ib::*, verbs::*};
+        use mlx5::{ib::*, verbs::{attr::*, *}};
 
         fn timeouts(qp: QueuePair<Uc, Rtr>) {
             let _ = qp.rts(&RtsAttributes::default());
@@ -183,7 +183,7 @@ mod unreliable {
     }
 
     mod write_accepted {
-        use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
+        use mlx5::{ring::*, ib::*, verbs::{attr::*, *}, wqe::*};
 
         fn write(queue: &mut SendQueue<Uc>, sge: Sge, remote: Remote) -> Result<(), PostError> {
             // SAFETY: compiled, and never run.
@@ -385,7 +385,7 @@ mod xrc_receives {
 
 /// Tags are matched on RC only.
 mod tag_matching {
-    use mlx5::{ring::*, ib::*, verbs::*};
+    use mlx5::{expert::*, ring::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn datagrams(
@@ -408,7 +408,7 @@ mod tag_matching {
 
 /// A tag header goes before a gather list, because it takes the space of inline data.
 mod tag_header {
-    use mlx5::wqe::*;
+    use mlx5::{expert::*, wqe::*};
 
     #[cfg(misuse)]
     fn misused() {

@@ -8,9 +8,11 @@ use mlx5::devx;
 use mlx5::devx::ifc::{dctc, query_dct_out, status};
 use mlx5::ib::{Access, Dci, Dct};
 use mlx5::ring::{CqReader, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq};
+use mlx5::verbs::attr::{
+    CqeSize, DctRtrAttributes, InitAttributes, Mtu, QpState, RtsAttributes, ScatterToCqe,
+};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, CqeSize, DctRtrAttributes, InitAttributes, Mtu, QpState,
-    QueuePair, QueuePairBuilder, Rtr, RtsAttributes, ScatterToCqe, SharedReceiveQueue, XrcDomain,
+    AddressHandle, CompletionQueue, QueuePair, QueuePairBuilder, Rtr, SharedReceiveQueue, XrcDomain,
 };
 use mlx5::wqe::{DcAddress, Inline, SendImm};
 use mlx5_model::Mode;

@@ -7,15 +7,16 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, Status};
+use mlx5::expert::Publish;
 use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
-    CqReader, PollError, PostError, Publish, QueueError, QueueTable, ReceiveConfig, ReceiveQueue,
+    CqReader, PollError, PostError, QueueError, QueueTable, ReceiveConfig, ReceiveQueue,
     RegisterUse, SendConfig, SendQueue, Srq,
 };
-use mlx5::verbs::{
-    AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rts, RtsAttributes, ScatterToCqe,
-    UdInitAttributes, UnreliableRtsAttributes,
+use mlx5::verbs::attr::{
+    CqeSize, RtsAttributes, ScatterToCqe, UdInitAttributes, UnreliableRtsAttributes,
 };
+use mlx5::verbs::{AddressHandle, CompletionQueue, MemoryRegion, Rts};
 use mlx5::wqe::{EncodeError, Inline, RdmaWriteImm, SendImm, SendMessage, Sge, UdAddress};
 use mlx5_model::Mode;
 

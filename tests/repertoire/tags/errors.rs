@@ -3,12 +3,14 @@
 use std::time::Instant;
 
 use mlx5::cqe::{Completion, QueueKind, Status};
+use mlx5::expert::{IncompleteReason, TagCompletion, TagConfig, TagError, TagReceive, TmSrq};
+use mlx5::expert::{Rendezvous, Tag, TagHeader};
 use mlx5::ring::{
-    CqReader, IncompleteReason, PollError, PostError, QueueError, ReceiveConfig, ReceiveQueue,
-    RegisterUse, SendConfig, SendQueue, Srq, TagCompletion, TagConfig, TagError, TagReceive, TmSrq,
+    CqReader, PollError, PostError, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse,
+    SendConfig, SendQueue, Srq,
 };
 use mlx5::verbs::{QueuePair, SharedReceiveQueue};
-use mlx5::wqe::{Inline, InlineGather, Remote, Rendezvous, SendMessage, Sge, Tag, TagHeader};
+use mlx5::wqe::{Inline, InlineGather, Remote, SendMessage, Sge};
 use mlx5_sys::verbs::ibv_ops_flags;
 
 use super::{CAPACITY, ENTRIES, Lines, Matcher, ROOM, Sender};

@@ -1,14 +1,13 @@
 //! The entry that each message takes, and the form of every completion.
 
 use mlx5::cqe::{Completion, ReceiveKind};
-use mlx5::ring::{
-    CqReader, PostError, ReceiveConfig, RegisterUse, SendConfig, SendQueue, TagCompletion,
-    TagConfig, TagError, TagReceive, TmSrq,
-};
-use mlx5::verbs::{CqeSize, QueuePair, SharedReceiveQueue, TagCapacity};
-use mlx5::wqe::{
-    EncodeError, Inline, RdmaRead, Rendezvous, SendImm, SendMessage, Sge, Tag, TagHeader, TagKind,
-};
+use mlx5::expert::TagCapacity;
+use mlx5::expert::{Rendezvous, Tag, TagHeader, TagKind};
+use mlx5::expert::{TagCompletion, TagConfig, TagError, TagReceive, TmSrq};
+use mlx5::ring::{CqReader, PostError, ReceiveConfig, RegisterUse, SendConfig, SendQueue};
+use mlx5::verbs::attr::CqeSize;
+use mlx5::verbs::{QueuePair, SharedReceiveQueue};
+use mlx5::wqe::{EncodeError, Inline, RdmaRead, SendImm, SendMessage, Sge};
 use mlx5_model::Mode;
 
 use super::{CAPACITY, ENTRIES, Lines, Matcher, ROOM, Sender};

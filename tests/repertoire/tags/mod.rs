@@ -8,16 +8,14 @@ mod random;
 use std::time::Instant;
 
 use mlx5::cqe::Completion;
+use mlx5::expert::TagCapacity;
+use mlx5::expert::{Tag, TagHeader};
+use mlx5::expert::{TagCompletion, TagConfig, TagError, TagHandle, TagReceive, TmSrq};
 use mlx5::ib::Rc;
-use mlx5::ring::{
-    CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, TagCompletion, TagConfig,
-    TagError, TagHandle, TagReceive, TmSrq,
-};
-use mlx5::verbs::{
-    CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts, ScatterToCqe, SharedReceiveQueue,
-    TagCapacity,
-};
-use mlx5::wqe::{InlineGather, SendMessage, Tag, TagHeader};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::attr::{CqeSize, ScatterToCqe};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts, SharedReceiveQueue};
+use mlx5::wqe::{InlineGather, SendMessage};
 use mlx5_model::Mode;
 
 use rig::{PATIENCE, Rig, wait};

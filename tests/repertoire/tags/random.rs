@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use mlx5::ring::{TagError, TagHandle};
-use mlx5::wqe::{Tag, TagHeader};
+use mlx5::expert::{Tag, TagHeader};
+use mlx5::expert::{TagError, TagHandle};
 
 use super::{CAPACITY, Lines};
 use rig::random::Random;

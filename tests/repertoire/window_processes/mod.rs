@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use mlx5::connect::Connection;
 use mlx5::cqe::ReceiveKind;
 use mlx5::ib::{Access, Rc, Uc};
-use mlx5::verbs::{EventSource, MemoryWindow, QpState, Type1, Type2};
+use mlx5::verbs::attr::QpState;
+use mlx5::verbs::{EventSource, MemoryWindow, Type1, Type2};
 use mlx5::wqe::Remote;
 use mlx5_sys::verbs::{ibv_wc_status as status, ibv_wr_opcode as wr};
 

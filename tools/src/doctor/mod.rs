@@ -150,7 +150,9 @@ impl fmt::Display for RoceVersion {
 
 fn peer_mtu(text: &str) -> std::result::Result<usize, String> {
     let bytes = text.parse().map_err(|_| "not a number".to_owned())?;
-    mlx5::verbs::Mtu::from_bytes(bytes).map(|mtu| mtu.bytes()).map_err(|error| error.to_string())
+    mlx5::verbs::attr::Mtu::from_bytes(bytes)
+        .map(|mtu| mtu.bytes())
+        .map_err(|error| error.to_string())
 }
 
 impl Arguments {

@@ -1,6 +1,6 @@
 //! Ports: link state and why a link is down, MTU, partitions, and errors.
 
-use mlx5::verbs::{AckTimeout, LinkLayer, Mtu};
+use mlx5::verbs::attr::{AckTimeout, LinkLayer, Mtu};
 
 use super::check::{Check, Group, Question};
 use super::situation::Situation;

@@ -7,9 +7,8 @@ use mlx5::connect::LocalPort;
 use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver};
 use mlx5::ib::Access;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
-use mlx5::verbs::{
-    AckTimeout, CompletionQueue, Context, ProtectionDomain, QueuePair, RtsAttributes,
-};
+use mlx5::verbs::attr::{AckTimeout, RtsAttributes};
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 use mlx5::wqe::SendMessage;
 
 use super::check::{Check, Group, Question};

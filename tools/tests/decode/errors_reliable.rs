@@ -1,16 +1,17 @@
 //! Errors of reliable connections: plain, extended and dynamic ones.
 
+use mlx5::expert::RawWqe;
 use mlx5::ib::{Access, Dci, Rc, XrcSend};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, Srq};
+use mlx5::verbs::attr::{DctRtrAttributes, InitAttributes, Mtu, RtsAttributes};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, DctRtrAttributes, InitAttributes, MemoryRegion, MemoryWindow,
-    Mkey, Mtu, QueuePair, QueuePairBuilder, Rts, RtsAttributes, SharedReceiveQueue, Type2,
-    XrcDomain,
+    AddressHandle, CompletionQueue, MemoryRegion, MemoryWindow, Mkey, QueuePair, QueuePairBuilder,
+    Rts, SharedReceiveQueue, Type2, XrcDomain,
 };
 use mlx5::wqe::{
     Bits, CompareSwap, DcAddress, FetchAdd, Inline, ListAt, MaskedCompareSwap, MaskedFetchAdd,
-    RawWqe, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendInvalidate, SendMessage, Sge,
-    Word, XrcAddress,
+    RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendInvalidate, SendMessage, Sge, Word,
+    XrcAddress,
 };
 use mlx5_sys::verbs::ibv_wc_status::{self, *};
 

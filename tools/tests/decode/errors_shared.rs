@@ -3,16 +3,15 @@
 use std::time::Instant;
 
 use mlx5::cqe::Failure;
+use mlx5::expert::TagCapacity;
+use mlx5::expert::{Tag, TagHeader};
+use mlx5::expert::{TagCompletion, TagConfig, TagReceive, TmSrq};
 use mlx5::ib::Rc;
-use mlx5::ring::{
-    CqReader, ReceiveConfig, SendConfig, SendQueue, Srq, TagCompletion, TagConfig, TagReceive,
-    TmSrq,
-};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
-    TagCapacity,
 };
-use mlx5::wqe::{SendMessage, Sge, Tag, TagHeader};
+use mlx5::wqe::{SendMessage, Sge};
 use mlx5_sys::verbs::ibv_ops_flags;
 use mlx5_sys::verbs::ibv_wc_status::*;
 

@@ -1,8 +1,9 @@
 //! Errors of unreliable connections and datagrams.
 
 use ::rig::{QKEY, Rig, Side};
+use mlx5::expert::RawWqe;
 use mlx5::ib::{Transport, Uc};
-use mlx5::wqe::{Inline, RawWqe, SendMessage, Sge};
+use mlx5::wqe::{Inline, SendMessage, Sge};
 use mlx5_sys::verbs::ibv_wc_status::*;
 
 use crate::errors::{Polled, Seen, failures, receive, send};

@@ -12,7 +12,8 @@ use std::time::Instant;
 use mlx5::diag::decode::{self, DecodedRecord, Options, RecordKind};
 use mlx5::diag::text::Addressing;
 use mlx5::ib::{Access, Rc, Transport, Uc};
-use mlx5::verbs::{CompletionQueue, QueuePair, QueuePairBuilder, Rts, RtsAttributes};
+use mlx5::verbs::attr::RtsAttributes;
+use mlx5::verbs::{CompletionQueue, QueuePair, QueuePairBuilder, Rts};
 use mlx5::wqe::Sge;
 use mlx5_sys::verbs::{ibv_wc, ibv_wc_status, ibv_wr_opcode};
 

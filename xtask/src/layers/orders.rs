@@ -30,7 +30,8 @@ pub(super) const ORDERS: &[Order] = &[
             ("devx", "control path by firmware commands, on objects that verbs opened"),
             ("endpoint", "queue pairs that own their buffers, on either control path"),
             ("connect", "exchanges addresses and connects what the control path made"),
-            ("prelude", "names of all of these, for programs"),
+            ("expert", "names of all of these, for few programs"),
+            ("prelude", "names of all of these, for most programs"),
         ],
     },
     Order {

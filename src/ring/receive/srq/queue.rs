@@ -163,7 +163,7 @@ impl Srq {
     ///   given.
     /// - Nothing reads, writes or holds a reference to that memory.
     /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
+    ///   ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by default, but QPs that libmlx5 made
     ///   for other code do), the memory is mapped, writable, in this process at the address in each
     ///   entry.
     #[doc(alias = "ibv_post_srq_recv")]

@@ -1,6 +1,6 @@
 //! Judges what both ends tell of themselves.
 
-use mlx5::verbs::Mtu;
+use mlx5::verbs::attr::Mtu;
 
 use super::super::check::{Check, Group, Question};
 use super::super::port::compare_mtus;

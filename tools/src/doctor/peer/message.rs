@@ -8,9 +8,10 @@ use mlx5::cqe::ReceiveDone;
 use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver};
 use mlx5::ib::{Access, HasQueues, Rc, Receives, Transport, Uc, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
+use mlx5::verbs::attr::{AckTimeout, RtsAttributes, UdInitAttributes, UnreliableRtsAttributes};
 use mlx5::verbs::{
-    AckTimeout, AddressHandle, CompletionQueue, Context, Init, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Reset, Rts, RtsAttributes, UdInitAttributes, UnreliableRtsAttributes,
+    AddressHandle, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, QueuePairBuilder,
+    Reset, Rts,
 };
 use mlx5::wqe::{SendMessage, UdAddress};
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use mlx5::connect::cm::{CmError, Identifier};
 use mlx5::ib::Rc;
-use mlx5::verbs::{AckTimeout, QueuePair, Reset, Rts};
+use mlx5::verbs::attr::AckTimeout;
+use mlx5::verbs::{QueuePair, Reset, Rts};
 
 use super::ready::{Connections, of_connection, parameters, ready, same_port, same_queue_pair};
 use super::request::Requested;

@@ -2,7 +2,8 @@
 
 use mlx5::connect::cm::{ConnectionParameters, Established, Identifier, KnowsPeer, OnDevice};
 use mlx5::ib::Rc;
-use mlx5::verbs::{AddressVector, Init, Mtu, QueuePair, Rts};
+use mlx5::verbs::attr::{AddressVector, Mtu};
+use mlx5::verbs::{Init, QueuePair, Rts};
 
 use crate::outcome::{Error, Result};
 use crate::perf::plan::{Header, Plan, Retransmission};

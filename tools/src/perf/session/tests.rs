@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd as _;
 use proptest::prelude::*;
 
 use mlx5::connect::{ConnectionData, RemoteRegion};
-use mlx5::verbs::Mtu;
+use mlx5::verbs::attr::Mtu;
 
 use super::lines::{LONGEST, MESSAGES};
 use super::*;

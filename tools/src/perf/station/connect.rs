@@ -4,10 +4,13 @@ use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::devx::QueueCounters;
 use mlx5::ib::{HasQueues, Rc, Uc, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, Srq};
-use mlx5::verbs::{
-    AckTimeout, AddressHandle, AddressVector, CompletionChannel, CompletionQueue, ProtectionDomain,
-    QueuePair, QueuePairBuilder, Reset, Rts, RtsAttributes, ScatterToCqe, UdInitAttributes,
+use mlx5::verbs::attr::{
+    AckTimeout, AddressVector, RtsAttributes, ScatterToCqe, UdInitAttributes,
     UnreliableRtsAttributes,
+};
+use mlx5::verbs::{
+    AddressHandle, CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Reset, Rts,
 };
 use mlx5::wqe::UdAddress;
 
@@ -243,8 +246,8 @@ connections! {
 
 /// The attributes of a connection's transitions.
 pub(super) struct Attributes {
-    pub(super) init: mlx5::verbs::InitAttributes,
-    pub(super) rtr: mlx5::verbs::RtrAttributes,
+    pub(super) init: mlx5::verbs::attr::InitAttributes,
+    pub(super) rtr: mlx5::verbs::attr::RtrAttributes,
     pub(super) rts: RtsAttributes,
 }
 

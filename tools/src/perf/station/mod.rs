@@ -17,11 +17,12 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 
 use mlx5::connect::{ConnectionData, LocalPort};
+use mlx5::expert::Placement;
 use mlx5::ib::{Dct, XrcRecv};
 use mlx5::ring::{PacketRq, ReceiveQueue};
 use mlx5::verbs::{
-    AddressHandle, CompletionChannel, CompletionQueue, Context, Flow, Placement, ProtectionDomain,
-    QueuePair, Rtr, Rts,
+    AddressHandle, CompletionChannel, CompletionQueue, Context, Flow, ProtectionDomain, QueuePair,
+    Rtr, Rts,
 };
 use mlx5::wqe::Remote;
 

@@ -5,10 +5,8 @@ use mlx5::connect::ConnectionData;
 use mlx5::devx::QueueCounters;
 use mlx5::ib::{Dci, Dct, XrcRecv, XrcSend};
 use mlx5::ring::{CqReader, Srq};
-use mlx5::verbs::{
-    DctRtrAttributes, Mtu, ProtectionDomain, QueuePair, Reset, Rtr, Rts, SharedReceiveQueue,
-    XrcDomain,
-};
+use mlx5::verbs::attr::{DctRtrAttributes, Mtu};
+use mlx5::verbs::{ProtectionDomain, QueuePair, Reset, Rtr, Rts, SharedReceiveQueue, XrcDomain};
 use mlx5::wqe::{DcAddress, XrcAddress};
 
 use super::connect::{Attributes, Connects, Making, Way};

@@ -2,7 +2,7 @@
 
 use mlx5::connect::{ConnectionData, RemoteRegion};
 use mlx5::ib::Gid;
-use mlx5::verbs::Mtu;
+use mlx5::verbs::attr::Mtu;
 
 use crate::perf::plan::Plan;
 use crate::perf::station::Endpoint;

@@ -21,7 +21,7 @@ mod report;
 pub mod version;
 mod wire;
 
-use mlx5::verbs::Mtu;
+use mlx5::verbs::attr::Mtu;
 
 use self::keys::{Form, Keys};
 use self::report::Report;
