@@ -41,18 +41,21 @@ macro_rules! fences {
 }
 
 fences! {
-    /// Stores to WQEs (or reads of CQEs) before it, store to a doorbell record after it.
+    /// Stores to WQEs before it, store to a doorbell record after it.
+    /// Partner: the HCA, which reads WQEs only after the record, or the register, that covers them.
     ///
     /// x86-64: both write-back, so ordered; a store is never performed before an older load.
     wqe_then_record: "", "dmb oshst";
 
     /// Reads of CQEs before it, store to the consumer record after it: once the HCA sees the
     /// record it may overwrite the CQEs.
+    /// Partner: the HCA, which writes a CQE only after it has read a record that frees its slot.
     ///
     /// x86-64: a store is never performed before an older load. arm64: needs a load-store fence.
     cqe_then_record: "", "dmb osh";
 
     /// Store to a doorbell record before it, store to a register after it.
+    /// Partner: the HCA, which reads record and WQEs after the store to the register has arrived.
     ///
     /// x86-64: a write-combining store is not ordered behind older write-back stores without it.
     record_then_register: "sfence", "dmb oshst";
@@ -65,11 +68,13 @@ fences! {
     record_then_uncached: "", "dmb oshst";
 
     /// Stores to a register that is known to be uncached memory before it, anything after it.
+    /// Partner: none, as of [`flush_register`].
     ///
     /// They go out in order and at once, on both: nothing gathers them.
     uncached_sent: "", "";
 
     /// Stores to a register before it; afterwards they are on their way to the HCA.
+    /// Partner: none; it bounds when the HCA gets them, and separates two copies to one register.
     ///
     /// x86-64: empties the write-combining buffer, which otherwise holds them for an unbounded
     /// time, and keeps the next use of the other half behind this one.
@@ -77,6 +82,7 @@ fences! {
 
     /// Read of a CQE's ownership byte before it, reads of the rest and of what the HCA wrote
     /// before the CQE after it.
+    /// Partner: the HCA, which writes the ownership byte last, after payload and the rest of the CQE.
     ///
     /// x86-64: loads from write-back memory are performed in order.
     ownership_then_cqe: "", "dmb oshld";

@@ -5,6 +5,7 @@
 //! word was computed ahead, and the buffers of the BlueFlame register differ by a constant.
 //! [`SendDoorbell::fires`] is checked long before.
 
+use super::Lent;
 use core::ptr::NonNull;
 
 use mlx5_sys::doorbell::BF_BUFFER_SIZE;
@@ -39,10 +40,9 @@ impl SendDoorbell {
     /// # Safety
     /// - `wqe` is the only WQE before `record` that was not rung. It lies in its ring with the units
     ///   that are at hand, aligned to 16.
-    /// - The memory that it names obeys the contract of the queue's commit point.
     /// - [`fires`](Self::fires) is true.
     #[inline(always)]
-    pub(crate) unsafe fn fire(&mut self, record: u32, wqe: Wqe) {
+    pub(crate) unsafe fn fire(&mut self, _: Lent, record: u32, wqe: Wqe) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
         fence::wqe_then_record();
         self.timing.stamp(Phase::Fence);

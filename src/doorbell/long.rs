@@ -1,6 +1,7 @@
 //! The doorbell of a single WQE of several blocks, which is written to the register as it was to
 //! the ring.
 
+use super::Lent;
 use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
@@ -24,11 +25,11 @@ impl SendDoorbell {
     /// # Safety
     /// - `ctrl` and `operation`, which is a usual one, are those of the only WQE before `counter`
     ///   that was not rung.
-    /// - The memory that it names obeys the contract of the queue's commit point.
     /// - [`takes_long`](Self::takes_long) is true of its size.
     #[inline(always)]
     pub(crate) unsafe fn ring_long<O: Operation>(
         &mut self,
+        _: Lent,
         counter: u16,
         ctrl: Segment,
         operation: &O,
@@ -72,10 +73,9 @@ impl SendDoorbell {
     ///
     /// # Safety
     /// - `units` has those of the only WQE before `counter` that was not rung.
-    /// - The memory that it names obeys the contract of the queue's commit point.
     /// - [`takes_long`](Self::takes_long) is true of its size.
     #[inline(always)]
-    pub(crate) unsafe fn ring_kept(&mut self, counter: u16, units: &Units, blocks: u32) {
+    pub(crate) unsafe fn ring_kept(&mut self, _: Lent, counter: u16, units: &Units, blocks: u32) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
         fence::wqe_then_record();
         self.timing.stamp(Phase::Fence);

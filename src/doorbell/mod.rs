@@ -12,12 +12,14 @@
 mod copy;
 pub(crate) mod fence;
 mod fire;
+mod lent;
 mod long;
 mod record;
 mod register;
 
 pub use copy::{BlueFlameCopy, CopyUnavailable};
 pub(crate) use fire::Wqe;
+pub(crate) use lent::Lent;
 pub(crate) use record::Record;
 pub use register::UarMapping;
 pub(crate) use register::{ArmDoorbell, Blocks, SendDoorbell};

@@ -1,5 +1,6 @@
 //! Registers of a UAR page: the send doorbell with its BlueFlame buffers, and the CQ arm register.
 
+use super::Lent;
 use core::ptr::NonNull;
 
 use mlx5_sys::doorbell::UAR_CQ_ARM;
@@ -310,18 +311,24 @@ impl SendDoorbell {
     /// `single`: the post has one WQE.
     ///
     /// # Safety
-    /// - `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
-    ///   readable.
-    /// - The memory that the WQEs name obeys the contract of the queue's commit point.
+    /// `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
+    /// readable.
     #[inline(always)]
-    pub(crate) unsafe fn ring(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
+    pub(crate) unsafe fn ring(
+        &mut self,
+        lent: Lent,
+        counter: u16,
+        ctrl: u64,
+        single: bool,
+        ring: Blocks,
+    ) {
         if if single { self.rings_plain() } else { self.batch_plain } {
             // SAFETY: the caller upholds this function's contract. Batches that are plain are rung as
             // single WQEs are.
-            unsafe { self.ring_plain(counter, ctrl) }
+            unsafe { self.ring_plain(lent, counter, ctrl) }
         } else {
             // SAFETY: the caller upholds this function's contract, which is the callee's.
-            unsafe { self.ring_otherwise(counter, ctrl, single, ring) }
+            unsafe { self.ring_otherwise(lent, counter, ctrl, single, ring) }
         }
     }
 
@@ -335,10 +342,9 @@ impl SendDoorbell {
     ///
     /// # Safety
     /// - `ctrl` belongs to the last WQE before `counter`.
-    /// - The memory that the WQEs name obeys the contract of the queue's commit point.
     /// - The queue has a record, and the register is not known to be in uncached memory.
     #[inline(always)]
-    pub(crate) unsafe fn ring_plain(&mut self, counter: u16, ctrl: u64) {
+    pub(crate) unsafe fn ring_plain(&mut self, _: Lent, counter: u16, ctrl: u64) {
         self.flight.rings(DoorbellKind::Doorbell, self.next);
         // SAFETY: the caller of `new` keeps the register mapped.
         self.post(counter, |to| unsafe { store(to, ctrl) });
@@ -347,18 +353,17 @@ impl SendDoorbell {
     /// Rings for a single WQE. Inlined in few places, so that most ways need no call.
     ///
     /// # Safety
-    /// - `ctrl` belongs to the only WQE before `counter` that was not rung. It lies in `ring`,
-    ///   memory that is readable.
-    /// - The memory that it names obeys the contract of the queue's commit point.
+    /// `ctrl` belongs to the only WQE before `counter` that was not rung. It lies in `ring`,
+    /// memory that is readable.
     #[inline(always)]
-    pub(crate) unsafe fn ring_single(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
+    pub(crate) unsafe fn ring_single(&mut self, lent: Lent, counter: u16, ctrl: u64, ring: Blocks) {
         if self.recordless {
             self.ring_bare(ctrl);
         } else if self.memory.is_uncached() {
             self.ring_uncached(counter, ctrl);
         } else {
             // SAFETY: the caller upholds this function's contract, which is the callee's.
-            unsafe { self.ring_by_size(counter, ctrl, ring) }
+            unsafe { self.ring_by_size(lent, counter, ctrl, ring) }
         }
     }
 
@@ -382,18 +387,24 @@ impl SendDoorbell {
     /// paths that never copy.
     ///
     /// # Safety
-    /// - `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
-    ///   readable.
-    /// - The memory that the WQEs name obeys the contract of the queue's commit point.
+    /// `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
+    /// readable.
     #[inline(never)]
-    unsafe fn ring_otherwise(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
+    unsafe fn ring_otherwise(
+        &mut self,
+        lent: Lent,
+        counter: u16,
+        ctrl: u64,
+        single: bool,
+        ring: Blocks,
+    ) {
         if self.recordless {
             self.ring_bare(ctrl);
         } else if self.memory.is_uncached() {
             self.ring_uncached(counter, ctrl);
         } else {
             // SAFETY: the caller upholds this function's contract, which is the callee's.
-            unsafe { self.ring_chosen(counter, ctrl, single, ring) }
+            unsafe { self.ring_chosen(lent, counter, ctrl, single, ring) }
         }
     }
 
@@ -401,31 +412,36 @@ impl SendDoorbell {
     /// uncached memory.
     ///
     /// # Safety
-    /// - `ctrl` belongs to the only WQE before `counter` that was not rung. It lies in `ring`,
-    ///   memory that is readable.
-    /// - The memory that it names obeys the contract of the queue's commit point.
+    /// `ctrl` belongs to the only WQE before `counter` that was not rung. It lies in `ring`,
+    /// memory that is readable.
     #[inline(never)]
-    unsafe fn ring_by_size(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
+    unsafe fn ring_by_size(&mut self, lent: Lent, counter: u16, ctrl: u64, ring: Blocks) {
         // SAFETY: the caller upholds this function's contract, which is the callee's for one WQE.
-        unsafe { self.ring_chosen(counter, ctrl, true, ring) }
+        unsafe { self.ring_chosen(lent, counter, ctrl, true, ring) }
     }
 
     /// Rings by BlueFlame, or by the doorbell's eight bytes, whichever the WQE's size asks for.
     ///
     /// # Safety
-    /// - `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
-    ///   readable.
-    /// - The memory that the WQEs name obeys the contract of the queue's commit point.
+    /// `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
+    /// readable.
     #[inline(always)]
-    unsafe fn ring_chosen(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
+    unsafe fn ring_chosen(
+        &mut self,
+        lent: Lent,
+        counter: u16,
+        ctrl: u64,
+        single: bool,
+        ring: Blocks,
+    ) {
         let [_, ds] = index_and_ds(ctrl);
         // SAFETY: `ctrl` and `ring` are as the caller guarantees, and `takes` has checked that a WQE
         // that is copied fits the buffer.
         unsafe {
             if self.takes(ds, single) {
-                self.ring_copied(counter, ctrl, ring);
+                self.ring_copied(lent, counter, ctrl, ring);
             } else {
-                self.ring_plain(counter, ctrl);
+                self.ring_plain(lent, counter, ctrl);
             }
         }
     }
@@ -435,10 +451,9 @@ impl SendDoorbell {
     /// # Safety
     /// - `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
     ///   readable.
-    /// - The memory that the WQEs name obeys the contract of the queue's commit point.
     /// - The last WQE's blocks fit the register's buffer.
     #[inline(never)]
-    pub(crate) unsafe fn ring_copied(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
+    pub(crate) unsafe fn ring_copied(&mut self, _: Lent, counter: u16, ctrl: u64, ring: Blocks) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
         let [index, ds] = index_and_ds(ctrl);
         let copy = self.copy;
@@ -484,11 +499,11 @@ impl SendDoorbell {
     /// # Safety
     /// - `block` is the only WQE before `counter` that was not rung, in a ring, and its words are
     ///   as given.
-    /// - The memory that it names obeys the contract of the queue's commit point.
     /// - [`takes_words`](Self::takes_words) is true.
     #[inline(always)]
     pub(crate) unsafe fn ring_block(
         &mut self,
+        _: Lent,
         counter: u16,
         words: [Option<u64>; WORDS],
         block: NonNull<u64>,

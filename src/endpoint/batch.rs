@@ -5,6 +5,7 @@ use core::hint::black_box;
 
 use super::flight::{Flight, InFlight};
 use super::{Owned, Refused};
+use crate::doorbell::Lent;
 use crate::ib::{Rc, Transport};
 use crate::ring::{self, PostError, SendQueue};
 use crate::watch::lint::Refusal;
@@ -110,7 +111,7 @@ impl<'e, T: Transport> EndpointBatch<'e, T> {
         // SAFETY: all memory that the requests name is in slices, which the flight owns until a
         // poll has retired the request or the QP was reset: nothing else reaches it. A dropped
         // flight gives it to the queue pair.
-        unsafe { self.requests.commit() }
+        self.requests.commit(unsafe { Lent::promised() })
     }
 }
 

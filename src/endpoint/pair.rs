@@ -4,6 +4,7 @@
 use super::flight::{Flight, InFlight, Outstanding};
 use super::{Buffers, EndpointBatch, MrSlice, Outcome, Owned, Refused, Returned};
 use crate::cqe::SendDone;
+use crate::doorbell::Lent;
 use crate::error::{Error, QueueError};
 use crate::ib::{Counter, INTERNAL, Internal, Transport};
 use crate::ring::send::Place;
@@ -159,7 +160,8 @@ fn post<T: Transport, O: PostOn<T> + Owned>(
     // SAFETY: all memory that the request names is in slices, which the flight owns as soon as the
     // call returns: nothing reads, writes or borrows it. The poll that retires the request returns
     // them, or `after_reset` does. A dropped flight gives them to the queue pair.
-    match unsafe { send.post_owned(id, &operation, &mut place) } {
+    let lent = unsafe { Lent::promised() };
+    match send.post_owned(lent, id, &operation, &mut place) {
         Ok(true) => {
             // SAFETY: the place is of the queue's ring, whose flight this is.
             unsafe { flight.put_at(place, operation) };
@@ -180,7 +182,8 @@ fn post_any<T: Transport, O: PostOn<T> + Owned>(
     let head = send.state().head();
     // SAFETY: all memory that the request names is in slices. The flight owns them below, until a
     // poll has retired the request or the QP was reset. A dropped flight gives them to the QP.
-    if let Err(error) = unsafe { send.post_ref(id, &operation) } {
+    let lent = unsafe { Lent::promised() };
+    if let Err(error) = send.post_ref(lent, id, &operation) {
         return Err(Refused { error, operation });
     }
     flight.put(head, operation);

@@ -11,6 +11,7 @@ use super::operation::accepts;
 use super::pair::{Core, SendHalf};
 use super::receiver::ReceiveHalf;
 use super::{Buffers, Endpoint, Owned, Receiver, Refused};
+use crate::doorbell::Lent;
 use crate::ib::{Counter, Internal, Rc, Shape, Transport};
 use crate::ring::send::Place;
 use crate::ring::send::SendState;
@@ -205,7 +206,8 @@ impl<T: Transport> EndpointProducer<T> {
         // SAFETY: all memory that the request names is in slices, which the flight owns before the
         // HCA can know the request: nothing else reads, writes or borrows it. The poll that retires
         // the request returns them. A dropped flight gives them to the queue pair.
-        match unsafe { producer.post_keeping(id, &*operation, keep) } {
+        let lent = unsafe { Lent::promised() };
+        match producer.post_keeping(lent, id, &*operation, keep) {
             Ok(()) => Ok(()),
             Err(error) => Err(Refused { error, operation: ManuallyDrop::into_inner(operation) }),
         }

@@ -4,6 +4,7 @@ use core::hint::black_box;
 
 use super::flight::{Flight, InFlight, Outstanding};
 use super::{Buffers, CallFailed, Owned, Refused};
+use crate::doorbell::Lent;
 use crate::error::QueueError;
 use crate::ib::{INTERNAL, Internal, Rc, Transport};
 use crate::ring::source::ObjectId;
@@ -130,16 +131,15 @@ impl Receiver {
         // SAFETY: all memory that the receive names is in slices, which the flight owns as soon as
         // the call returns: nothing reads, writes or borrows it. A poll that returns the completion
         // returns them, or `after_reset` does. A dropped flight gives them to the queue pair.
-        if unsafe { self.queue.post_usual(id, &memory) } {
+        let lent = unsafe { Lent::promised() };
+        if self.queue.post_usual(lent, id, &memory) {
             self.flight.put_receive(head, memory);
             return Ok(());
         }
         // `black_box` makes it other memory for the compiler, so that only this path needs its
         // slices in memory.
         let memory = black_box(memory);
-        // SAFETY: all memory that the receive names is in slices, which the flight owns below until
-        // a poll returns the completion or the QP was reset. A dropped flight gives them to the QP.
-        if let Err(error) = unsafe { self.queue.post_any(id, &memory) } {
+        if let Err(error) = self.queue.post_any(lent, id, &memory) {
             return Err(Refused { error, operation: memory });
         }
         self.flight.put_receive(head, memory);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::operation::accepts;
 use super::{Buffers, Owned, Refused};
+use crate::doorbell::Lent;
 use crate::error::Error;
 use crate::ib::INTERNAL;
 use crate::ring::source::handover::Shares;
@@ -143,7 +144,8 @@ impl Loans {
         // SAFETY: all memory that the receive names is in slices, which its place owns as soon as
         // the call returns: nothing reads, writes or borrows it. `take` returns them after a poll
         // or a detach has retired the receive. Dropped loans give them to the queue's object.
-        if let Err(error) = unsafe { queue.post_ref(place.into(), &memory) } {
+        let lent = unsafe { Lent::promised() };
+        if let Err(error) = queue.post_ref(lent, place.into(), &memory) {
             return Err(Refused { error, operation: memory });
         }
         self.free.pop();

@@ -4,6 +4,7 @@ use core::fmt;
 use std::time::{Duration, Instant};
 
 use crate::cqe::{Completion, SendDone};
+use crate::doorbell::Lent;
 use crate::ib::Transport;
 use crate::ring::{BlueFlameCopy, CqReader, ProbeError, SendQueue};
 use crate::wqe::{Nop, PostOn};
@@ -160,7 +161,7 @@ where
         let (end, last) = ring.encode::<T, Nop>(ring.end(), 0, &nop)?;
         let start = Instant::now();
         // SAFETY: the NOP was written, and names no memory.
-        unsafe { ring.commit_copied(end, &last) };
+        unsafe { ring.commit_copied(Lent::promised(), end, &last) };
         let posted = Instant::now();
         ring.refill();
         loop {

@@ -6,6 +6,7 @@ use core::hint::black_box;
 use super::core::{Layout, ReceiveRing, Wqes};
 use super::queue::ReceiveQueue;
 use super::{AnyOrder, InOrder};
+use crate::doorbell::Lent;
 use crate::ring::{PostError, Srq};
 use crate::wqe::SgeList;
 
@@ -80,23 +81,14 @@ impl<'q, Q: PostReceives> ReceiveBatch<'q, Q> {
     /// Posts the batch: one store to the doorbell record.
     ///
     /// # Safety
-    /// The HCA may put a message into each receive from now on. For each, until a poll returns its
-    /// completion, or the QP has been moved to RESET or destroyed, or the shared receive queue has
-    /// been destroyed:
-    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
-    ///   given.
-    /// - Nothing reads, writes or holds a reference to that memory.
-    /// - If a QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by default, but QPs that libmlx5 made
-    ///   for other code do), the memory is mapped, writable, in this process at the address in each
-    ///   entry.
+    /// The HCA may put a message into each receive from now on: until it is retired,
+    /// [its memory](crate::ring#the-memory-of-receives) is the HCA's.
     #[inline]
     pub unsafe fn ring(self) {
         if !self.is_empty() {
             self.ring.timing.begin();
-            // SAFETY: `append` wrote the receives before `head`. The caller keeps their memory
-            // registered and untouched until they complete.
-            unsafe { self.ring.commit(self.head, self.ahead) }
+            // SAFETY: this function's contract. `append` wrote the receives before `head`.
+            unsafe { self.ring.commit(Lent::promised(), self.head, self.ahead) }
         }
     }
 }

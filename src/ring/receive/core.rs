@@ -9,6 +9,7 @@ use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use crate::cqe::{CqeRef, Failure, QueueKind, Status, UnexpectedCqeReason};
+use crate::doorbell::Lent;
 use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ring::PostError;
@@ -323,67 +324,56 @@ impl<L: Layout> ReceiveRing<L> {
     ///
     /// # Errors
     /// [`PostError`]; nothing is posted then.
-    ///
-    /// # Safety
-    /// Until the receive is retired, the memory that it names stays registered for local write, and
-    /// nothing else uses it.
     #[inline(always)]
-    pub(in crate::ring) unsafe fn post<P: SgeList>(
+    pub(in crate::ring) fn post<P: SgeList>(
         &mut self,
+        lent: Lent,
         id: u64,
         list: P,
     ) -> Result<(), PostError> {
-        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
-        // is retired.
-        if unsafe { self.post_usual(id, &list) } {
+        if self.post_usual(lent, id, &list) {
             return Ok(());
         }
         // `black_box` makes it another list for the compiler, so that only this path needs it in
         // memory.
         let rest = black_box(list);
-        // SAFETY: `rest` names the same memory, which the caller keeps registered and untouched
-        // until the receive is retired.
-        unsafe { self.post_any(id, &rest) }
+        self.post_any(lent, id, &rest)
     }
 
     /// Posts a usual receive, if there is known to be room for it. Returns whether it did.
-    ///
-    /// # Safety
-    /// Until the receive is retired, the memory that it names stays registered for local write, and
-    /// nothing else uses it.
     #[inline(always)]
-    pub(in crate::ring) unsafe fn post_usual<P: SgeList>(&mut self, id: u64, list: &P) -> bool {
+    pub(in crate::ring) fn post_usual<P: SgeList>(
+        &mut self,
+        lent: Lent,
+        id: u64,
+        list: &P,
+    ) -> bool {
         let Self { layout, wqes, timing, .. } = self;
         let (head, mut ahead) = (layout.head(), layout.ahead());
         // SAFETY: this queue's parts, its own head and what is ahead of it. `put_usual` wrote the
-        // receive at the head. The caller keeps its memory registered and untouched until it is
-        // retired.
+        // receive at the head.
         unsafe {
             if !Self::put_usual((layout, wqes, timing), head, &mut ahead, id, list) {
                 return false;
             }
-            self.commit_one(ahead);
+            self.commit_one(lent, ahead);
         }
         true
     }
 
     /// Posts any receive.
-    ///
-    /// # Safety
-    /// Until the receive is retired, the memory that it names stays registered for local write, and
-    /// nothing else uses it.
     #[inline(never)]
-    pub(in crate::ring) unsafe fn post_any<P: SgeList>(
+    pub(in crate::ring) fn post_any<P: SgeList>(
         &mut self,
+        lent: Lent,
         id: u64,
         list: &P,
     ) -> Result<(), PostError> {
-        // SAFETY: the queue's own head. The caller keeps the memory of `list` registered and
-        // untouched until the receive is retired.
+        // SAFETY: the queue's own head.
         unsafe {
             let head = self.layout.head();
             let ahead = self.put_list(head, id, list)?;
-            self.commit(L::after(head), ahead);
+            self.commit(lent, L::after(head), ahead);
         }
         Ok(())
     }
@@ -391,11 +381,9 @@ impl<L: Layout> ReceiveRing<L> {
     /// Posts the usual receive that was written at the queue's head.
     ///
     /// # Safety
-    /// - [`put_usual`](Self::put_usual) wrote it, and moved `ahead`, from the queue's head on.
-    /// - Until the receive is retired, the memory that it names stays registered for local write,
-    ///   and nothing else uses it.
+    /// [`put_usual`](Self::put_usual) wrote it, and moved `ahead`, from the queue's head on.
     #[inline(always)]
-    unsafe fn commit_one(&mut self, ahead: L::Ahead) {
+    unsafe fn commit_one(&mut self, _: Lent, ahead: L::Ahead) {
         let before = self.layout.head();
         self.layout.post_one(ahead);
         self.tell(before);
@@ -404,11 +392,9 @@ impl<L: Layout> ReceiveRing<L> {
     /// Posts the receives before `head`.
     ///
     /// # Safety
-    /// - The receives before `head` were written, and `ahead` is of `head`.
-    /// - Until each of them is retired, the memory that it names stays registered for local write,
-    ///   and nothing else uses it.
+    /// The receives before `head` were written, and `ahead` is of `head`.
     #[inline(always)]
-    pub(super) unsafe fn commit(&mut self, head: L::Head, ahead: L::Ahead) {
+    pub(super) unsafe fn commit(&mut self, _: Lent, head: L::Head, ahead: L::Ahead) {
         let before = self.layout.head();
         self.layout.post(head, ahead);
         self.tell(before);

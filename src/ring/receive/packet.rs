@@ -127,15 +127,11 @@ impl PacketRq {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA may put a packet into the receive from now on. Until a poll returns its completion,
-    /// or the QP has been moved to RESET or destroyed:
-    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
-    ///   given.
-    /// - Nothing reads, writes or holds a reference to that memory.
+    /// The HCA may put a packet into the receive from now on: until it is retired,
+    /// [its memory](crate::ring#the-memory-of-receives) is the HCA's.
     #[doc(alias = "ibv_post_recv")]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
-        // completes.
+        // SAFETY: this function's contract.
         unsafe { self.queue.post(id, list) }
     }
 

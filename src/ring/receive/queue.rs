@@ -11,6 +11,7 @@ use super::core::{Layout, ReceiveRing, Wqes};
 use super::in_order::Name as ReceiveName;
 use super::{InOrder, ReceiveBatch, ReceiveSide};
 use crate::cqe::{CqeRef, QueueKind};
+use crate::doorbell::Lent;
 use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ib::INTERNAL;
@@ -148,20 +149,13 @@ impl ReceiveQueue {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
-    /// or the QP has been moved to RESET or destroyed:
-    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
-    ///   given.
-    /// - Nothing reads, writes or holds a reference to that memory.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in
-    ///   this process at the address in each entry.
+    /// The HCA may put a message into the receive from now on: until it is retired,
+    /// [its memory](crate::ring#the-memory-of-receives) is the HCA's.
     #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
-        // completes.
-        unsafe { self.ring.post(id, list) }
+        // SAFETY: this function's contract.
+        self.ring.post(unsafe { Lent::promised() }, id, list)
     }
 
     /// Takes over the receive queue of a QP in INIT or later that completes on `completions`.
@@ -304,29 +298,20 @@ impl ReceiveQueue {
 
     /// Posts a usual receive, if there is known to be room for it, for an owner of its memory.
     /// Returns whether it did.
-    ///
-    /// # Safety
-    /// Until the receive is retired, the memory that it names stays registered for local write, and
-    /// nothing else uses it.
     #[inline(always)]
-    pub(crate) unsafe fn post_usual<P: SgeList>(&mut self, id: u64, list: &P) -> bool {
-        // SAFETY: passed on.
-        unsafe { self.ring.post_usual(id, list) }
+    pub(crate) fn post_usual<P: SgeList>(&mut self, lent: Lent, id: u64, list: &P) -> bool {
+        self.ring.post_usual(lent, id, list)
     }
 
     /// Posts any receive, for an owner of its memory.
-    ///
-    /// # Safety
-    /// Until the receive is retired, the memory that it names stays registered for local write, and
-    /// nothing else uses it.
     #[inline(always)]
-    pub(crate) unsafe fn post_any<P: SgeList>(
+    pub(crate) fn post_any<P: SgeList>(
         &mut self,
+        lent: Lent,
         id: u64,
         list: &P,
     ) -> Result<(), PostError> {
-        // SAFETY: passed on.
-        unsafe { self.ring.post_any(id, list) }
+        self.ring.post_any(lent, id, list)
     }
 
     /// Returns whether CQEs of the CQ `cq` with the number `qpn` complete its receives.

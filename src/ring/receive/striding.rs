@@ -14,6 +14,7 @@ use super::core::{Layout, ReceiveRing, Wqes, failure};
 use super::packet::next_event;
 use super::{InOrder, Packet, PacketEvent};
 use crate::cqe::{PacketInfo, UnexpectedCqeReason};
+use crate::doorbell::Lent;
 use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ring::completion::slots::{Demand, Reservation};
@@ -180,7 +181,7 @@ impl StridingRq {
                 writer.put([0; 2]);
                 writer.put(pointer);
             })?;
-            ring.commit(InOrder::after(head), ahead);
+            ring.commit(Lent::promised(), InOrder::after(head), ahead);
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use core::hint::black_box;
 use super::own::Held;
 use super::state::Point;
 use super::wqes::Last;
+use crate::doorbell::Lent;
 use crate::ib::{Counter, Rc, Transport};
 use crate::ring::{PostError, SendQueue};
 use crate::watch::lint::Refusal;
@@ -183,30 +184,13 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// [`try_ring`](Self::try_ring) returns it at once.
     ///
     /// # Safety
-    /// The HCA works on the requests from now on. For each of them, until it is retired:
-    /// - The memory that it names by an `lkey` stays allocated, and registered under that `lkey`:
-    ///   that of its entries, and destination and notes of a [`DmaMemcpy`](crate::wqe::DmaMemcpy).
-    /// - Nothing writes the memory that a SEND, WRITE or `DmaMemcpy` reads.
-    /// - Nothing reads, writes or holds a reference to the memory that the HCA writes: that of a
-    ///   READ or atomic, and destination and notes of a `DmaMemcpy`. Other `DmaMemcpy` requests may
-    ///   have the same notes.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
-    ///   writes is mapped, writable, in this process at the address in the entry.
-    /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),
-    ///   [`BindWindow`](crate::wqe::BindWindow)) keeps it after the request is retired: until the key
-    ///   is configured or bound again, invalidated or freed. For all that time, no reference exists
-    ///   that the access would contradict, and the memory stays registered.
-    ///
-    /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue (its own, if the QP has [streams](crate::verbs::attr::DciStreams)), or when the QP has been
-    /// moved to RESET or destroyed. Inline payload was copied by [`append`](Self::append) and needs
-    /// nothing.
+    /// The HCA works on the requests from now on: until each is retired,
+    /// [its memory](crate::ring#the-memory-of-requests) is the HCA's.
     #[doc(alias = "ibv_wr_complete")]
     #[inline]
     pub unsafe fn ring(mut self) {
-        // SAFETY: passed on.
-        if let Err(refusal) = unsafe { self.commit() } {
+        // SAFETY: this function's contract.
+        if let Err(refusal) = self.commit(unsafe { Lent::promised() }) {
             self.keep(refusal);
         }
     }
@@ -218,31 +202,13 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// forgotten. Without the feature, no error.
     ///
     /// # Safety
-    /// The HCA works on the requests from now on. For each of them, until it is retired:
-    /// - The memory that it names by an `lkey` stays allocated, and registered under that `lkey`:
-    ///   that of its entries, and destination and notes of a [`DmaMemcpy`](crate::wqe::DmaMemcpy).
-    /// - Nothing writes the memory that a SEND, WRITE or `DmaMemcpy` reads.
-    /// - Nothing reads, writes or holds a reference to the memory that the HCA writes: that of a
-    ///   READ or atomic, and destination and notes of a `DmaMemcpy`. Other `DmaMemcpy` requests may
-    ///   have the same notes.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
-    ///   writes is mapped, writable, in this process at the address in the entry.
-    /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),
-    ///   [`BindWindow`](crate::wqe::BindWindow)) keeps it after the request is retired: until the key
-    ///   is configured or bound again, invalidated or freed. For all that time, no reference exists
-    ///   that the access would contradict, and the memory stays registered.
-    ///
-    /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue (its own, if the QP has [streams](crate::verbs::attr::DciStreams)), or when the QP has been
-    /// moved to RESET or destroyed. Inline payload was copied by [`append`](Self::append) and needs
-    /// nothing.
+    /// The HCA works on the requests from now on: until each is retired,
+    /// [its memory](crate::ring#the-memory-of-requests) is the HCA's.
     #[doc(alias = "ibv_wr_complete")]
     #[inline]
     pub unsafe fn try_ring(mut self) -> Result<(), PostError> {
-        // SAFETY: passed on.
-        unsafe { self.commit() }?;
-        Ok(())
+        // SAFETY: this function's contract.
+        Ok(self.commit(unsafe { Lent::promised() })?)
     }
 
     /// Keeps the reason why nothing was rung for the queue's next call that can fail.
@@ -252,18 +218,13 @@ impl<'q, T: Transport> Batch<'q, T> {
     }
 
     /// Rings the batch, or returns why not. Afterwards the batch can only be dropped.
-    ///
-    /// # Safety
-    /// Until each request is retired, the memory that it names stays registered and nothing else
-    /// uses it.
     #[inline(always)]
-    pub(crate) unsafe fn commit(&mut self) -> Result<(), Refusal> {
+    pub(crate) fn commit(&mut self, lent: Lent) -> Result<(), Refusal> {
         if self.count != 0 {
             self.queue.ring.doorbell.timing.begin();
             let single = self.count == 1;
-            // SAFETY: `append` wrote the WQEs before `head`, and `last` is the last. Their memory
-            // meets the contract of this function.
-            unsafe { self.queue.ring.commit(self.end, &self.last, single)? }
+            // SAFETY: `append` wrote the WQEs before `end`, and `last` is the last.
+            unsafe { self.queue.ring.commit(lent, self.end, &self.last, single)? }
             self.queue.ring.grant(self.clear);
         }
         self.queue.ring.state.close();

@@ -5,6 +5,7 @@ use super::state::Point;
 use super::wqes::Last;
 use super::written::Written;
 use crate::doorbell::Blocks;
+use crate::doorbell::Lent;
 use crate::ib::Counter;
 use crate::watch::lint::Refusal;
 
@@ -35,13 +36,12 @@ impl SendRing {
     /// BlueFlame. `head` is the one after the WQE.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nothing else
-    ///   uses it.
-    /// - `image` is what `encode_block` returned for the WQE at the cursor's head, which was before
-    ///   `clear_single`.
+    /// `image` is what `encode_block` returned for the WQE at the cursor's head, which was before
+    /// `clear_single`.
     #[inline(always)]
     pub(super) unsafe fn commit_block(
         &mut self,
+        lent: Lent,
         head: Counter,
         image: BlockImage,
     ) -> Result<(), Refusal> {
@@ -49,7 +49,7 @@ impl SendRing {
         self.state.posted_block(head);
         // SAFETY: the WQE was just written to a block of the ring; usual WQEs have more than one
         // unit, and `clear_single` was ahead of the head, so the register takes a block.
-        unsafe { self.doorbell.ring_block(head.low16(), image.words, image.block) }
+        unsafe { self.doorbell.ring_block(lent, head.low16(), image.words, image.block) }
         self.rang(head);
         Ok(())
     }
@@ -58,17 +58,20 @@ impl SendRing {
     /// the WQE.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nothing else
-    ///   uses it.
     /// - The WQE before `head` was written, and `last` is it.
     /// - The doorbell [rings that way](crate::doorbell::SendDoorbell::rings_plain).
     #[cold]
     #[inline(always)]
-    pub(super) unsafe fn commit_plain(&mut self, head: Counter, last: Last) -> Result<(), Refusal> {
+    pub(super) unsafe fn commit_plain(
+        &mut self,
+        lent: Lent,
+        head: Counter,
+        last: Last,
+    ) -> Result<(), Refusal> {
         self.inspect(head)?;
         self.state.posted_block(head);
         // SAFETY: `last` is the last WQE before `head`.
-        unsafe { self.doorbell.ring_plain(head.low16(), last.doorbell) }
+        unsafe { self.doorbell.ring_plain(lent, head.low16(), last.doorbell) }
         self.rang(head);
         Ok(())
     }
@@ -80,17 +83,20 @@ impl SendRing {
     /// would cost these registers.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nothing else
-    ///   uses it.
-    /// - The WQE before `head` was written, and `last` is it.
+    /// The WQE before `head` was written, and `last` is it.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn commit_other(&mut self, head: Counter, last: Last) -> Result<(), Refusal> {
+    pub(super) unsafe fn commit_other(
+        &mut self,
+        lent: Lent,
+        head: Counter,
+        last: Last,
+    ) -> Result<(), Refusal> {
         self.inspect(head)?;
         self.state.posted_block(head);
         let ring = self.blocks();
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
-        unsafe { self.doorbell.ring_single(head.low16(), last.doorbell, ring) }
+        unsafe { self.doorbell.ring_single(lent, head.low16(), last.doorbell, ring) }
         self.rang(head);
         Ok(())
     }
@@ -98,12 +104,11 @@ impl SendRing {
     /// Publishes all WQEs before `end` to the HCA, and rings.
     ///
     /// # Safety
-    /// - Until each request is retired, the memory that it names stays registered and nothing else
-    ///   uses it.
-    /// - The WQEs before `end` were written, and `last` is the last of them.
+    /// The WQEs before `end` were written, and `last` is the last of them.
     #[inline(always)]
     pub(in crate::ring) unsafe fn commit(
         &mut self,
+        lent: Lent,
         end: Point,
         last: &Last,
         single: bool,
@@ -112,7 +117,7 @@ impl SendRing {
         self.state.posted(end);
         let ring = self.blocks();
         // SAFETY: `last` is the last WQE before `end`; its blocks lie in this ring.
-        unsafe { self.doorbell.ring(end.at.low16(), last.doorbell, single, ring) }
+        unsafe { self.doorbell.ring(lent, end.at.low16(), last.doorbell, single, ring) }
         self.rang(end.at);
         Ok(())
     }
@@ -120,18 +125,16 @@ impl SendRing {
     /// Posts a single WQE of one block by copying it to the register, whatever its size.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nothing else
-    ///   uses it.
-    /// - The WQE before `end` was written and `last` is it. It has one block, and the register
-    ///   takes one.
-    pub(in crate::ring) unsafe fn commit_copied(&mut self, end: Point, last: &Last) {
+    /// The WQE before `end` was written and `last` is it. It has one block, and the register takes
+    /// one.
+    pub(in crate::ring) unsafe fn commit_copied(&mut self, lent: Lent, end: Point, last: &Last) {
         self.state.posted(end);
         let ring = self.blocks();
         // The program does not count this as a post of its own.
         self.doorbell.timing.end();
         // SAFETY: `last` is the WQE before `end`, of one block in this ring, which the register
         // takes.
-        unsafe { self.doorbell.ring_copied(end.at.low16(), last.doorbell, ring) }
+        unsafe { self.doorbell.ring_copied(lent, end.at.low16(), last.doorbell, ring) }
         // SAFETY: the queue's ring, which only its owner writes.
         unsafe { self.doorbell.flight.posted(self.buffer, self.shape(), end.at) }
     }

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::doorbell::Lent;
 use crate::error::QueueError;
 use crate::ib::{Rc, Transport};
 use crate::ring::source::claims::RegisterClaim;
@@ -147,27 +148,13 @@ impl<'r, T: Transport> Turn<'r, T> {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA works on the request from now on. Until it is retired, by a poll that returns its
-    /// completion or that of a later request (its own, if the QP has
-    /// [streams](crate::verbs::attr::DciStreams)), or by a RESET or the destruction of the QP:
-    /// - The memory that it names by an `lkey` stays allocated, and registered under that `lkey`:
-    ///   that of its entries, and destination and notes of a [`DmaMemcpy`](crate::wqe::DmaMemcpy).
-    /// - Nothing writes the memory that a SEND, WRITE or `DmaMemcpy` reads.
-    /// - Nothing reads, writes or holds a reference to the memory that the HCA writes: that of a
-    ///   READ or atomic, and destination and notes of a `DmaMemcpy`. Other `DmaMemcpy` requests may
-    ///   have the same notes.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
-    ///   writes is mapped, writable, in this process at the address in the entry.
-    /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),
-    ///   [`BindWindow`](crate::wqe::BindWindow)) keeps it after the request is retired: until the key
-    ///   is configured or bound again, invalidated or freed. For all that time, no reference exists
-    ///   that the access would contradict, and the memory stays registered.
+    /// The HCA works on the request from now on: until it is retired,
+    /// [its memory](crate::ring#the-memory-of-requests) is the HCA's.
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
-        // SAFETY: passed on.
-        unsafe { self.queue.post(id, operation) }
+        // SAFETY: this function's contract.
+        self.queue.post_lent(unsafe { Lent::promised() }, id, operation)
     }
 
     /// Starts a batch, see [`SendQueue::batch`]. The batch holds the register until it is rung or

@@ -14,6 +14,7 @@ use mlx5_sys::wqe::{FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, SEGMENT_SIZE,
 use super::ring::SendRing;
 use super::shadow::{Entry, Key};
 use super::wqes::{UNITS, ctrl_segment};
+use crate::doorbell::Lent;
 use crate::ib::Transport;
 use crate::ring::{PostError, SendQueue};
 use crate::watch::lint::Refusal;
@@ -26,58 +27,44 @@ const LONGEST: u32 = (BF_BUFFER_SIZE / SEGMENT_SIZE) as u32;
 impl<T: Transport> SendQueue<T> {
     /// Posts a request that changes keys. The next request takes the path that checks its
     /// predecessor.
-    ///
-    /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else
-    /// uses it.
     // By value, so that the compiler can optimize it alone, before it inlines it.
     #[inline]
-    pub(super) unsafe fn post_key_change<O: PostOn<T>>(
+    pub(super) fn post_key_change<O: PostOn<T>>(
         &mut self,
+        lent: Lent,
         id: u64,
         operation: O,
     ) -> Result<(), PostError> {
-        // SAFETY: passed on.
-        unsafe {
-            if self.ring.post_in_run::<T, O>(id, &operation)? {
-                return Ok(());
-            }
-            // Moved, so that only this path needs the operation in memory.
-            let rest = operation;
-            self.ring.begin_run::<T, O>(id, &rest)
+        if self.ring.post_in_run::<T, O>(lent, id, &operation)? {
+            return Ok(());
         }
+        // Moved, so that only this path needs the operation in memory.
+        let rest = operation;
+        self.ring.begin_run::<T, O>(lent, id, &rest)
     }
 
     /// Posts a request that changes keys, see [`post_key_change`](Self::post_key_change).
-    ///
-    /// # Safety
-    /// The contract of [`post_key_change`](Self::post_key_change).
     #[inline(always)]
-    pub(super) unsafe fn post_key_change_ref<O: PostOn<T>>(
+    pub(super) fn post_key_change_ref<O: PostOn<T>>(
         &mut self,
+        lent: Lent,
         id: u64,
         operation: &O,
     ) -> Result<(), PostError> {
-        // SAFETY: passed on.
-        unsafe {
-            if self.ring.post_in_run::<T, O>(id, operation)? {
-                return Ok(());
-            }
-            self.ring.begin_run::<T, O>(id, operation)
+        if self.ring.post_in_run::<T, O>(lent, id, operation)? {
+            return Ok(());
         }
+        self.ring.begin_run::<T, O>(lent, id, operation)
     }
 }
 
 impl SendRing {
     /// Posts a key change directly after another, if its blocks are contiguous and it goes by
     /// BlueFlame word by word. Otherwise does nothing.
-    ///
-    /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else
-    /// uses it.
     #[inline(always)]
-    unsafe fn post_in_run<T: Transport, O: PostOn<T>>(
+    fn post_in_run<T: Transport, O: PostOn<T>>(
         &mut self,
+        lent: Lent,
         id: u64,
         operation: &O,
     ) -> Result<bool, Refusal> {
@@ -126,31 +113,26 @@ impl SendRing {
             return Err(refusal);
         }
         self.state.posted_in_run(end.at);
-        // SAFETY: the units of the WQE were just kept, and the register takes it. Its memory meets
-        // this function's contract.
-        unsafe { self.doorbell.ring_kept(end.at.low16(), &units, blocks) }
+        // SAFETY: the units of the WQE were just kept, and the register takes it.
+        unsafe { self.doorbell.ring_kept(lent, end.at.low16(), &units, blocks) }
         self.state.continue_run(end.at);
         self.rang(end.at);
         Ok(true)
     }
 
     /// Posts any key change.
-    ///
-    /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else
-    /// uses it.
     #[cold]
     #[inline(never)]
-    unsafe fn begin_run<T: Transport, O: PostOn<T>>(
+    fn begin_run<T: Transport, O: PostOn<T>>(
         &mut self,
+        lent: Lent,
         id: u64,
         operation: &O,
     ) -> Result<(), PostError> {
         self.state.abandon();
         let (end, last) = self.encode::<T, O>(self.end(), id, operation)?;
-        // SAFETY: `encode` wrote the WQE before `end`, and `last` is it. Its memory meets this
-        // function's contract.
-        unsafe { self.commit(end, &last, true)? };
+        // SAFETY: `encode` wrote the WQE before `end`, and `last` is it.
+        unsafe { self.commit(lent, end, &last, true)? };
         self.state.grant_none();
         self.state.end_run();
         if self.doorbell.takes_long(LONGEST) {

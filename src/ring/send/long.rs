@@ -9,6 +9,7 @@ use super::ring::SendRing;
 use super::shadow::{Entry, Key};
 use super::state::Point;
 use super::wqes::{Last, ctrl_segment};
+use crate::doorbell::Lent;
 use crate::ib::{Counter, Transport};
 use crate::ring::opaque::opaque;
 use crate::ring::{Batch, SendQueue};
@@ -83,13 +84,12 @@ impl SendRing {
     /// Posts a single WQE at the cursor's head by BlueFlame.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nothing else
-    ///   uses it.
-    /// - [`encode_long`](Self::encode_long) returned `encoded` for this operation, at the head,
-    ///   before `clear_single`, and the doorbell takes its size (`takes_long`).
+    /// [`encode_long`](Self::encode_long) returned `encoded` for this operation, at the head, before
+    /// `clear_single`, and the doorbell takes its size (`takes_long`).
     #[inline(always)]
     unsafe fn commit_long<O: Operation>(
         &mut self,
+        lent: Lent,
         encoded: Encoded,
         operation: &O,
     ) -> Result<(), Refusal> {
@@ -98,7 +98,7 @@ impl SendRing {
         self.state.posted(end);
         // SAFETY: the WQE was just written. `clear_single` was ahead of the head, so the register
         // takes two blocks, and `post_long` has asked for more.
-        unsafe { self.doorbell.ring_long(end.at.low16(), ctrl, operation) }
+        unsafe { self.doorbell.ring_long(lent, end.at.low16(), ctrl, operation) }
         self.rang(end.at);
         Ok(())
     }
@@ -107,13 +107,10 @@ impl SendRing {
 impl<T: Transport> SendQueue<T> {
     /// Posts a request if its WQE has several blocks and a known size, goes by BlueFlame word by
     /// word, and the head is clear. Returns whether it did, and stores where.
-    ///
-    /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else
-    /// uses it.
     #[inline(always)]
-    pub(super) unsafe fn post_long<O: PostOn<T>>(
+    pub(super) fn post_long<O: PostOn<T>>(
         &mut self,
+        lent: Lent,
         id: u64,
         operation: &O,
         place: &mut Place,
@@ -134,9 +131,8 @@ impl<T: Transport> SendQueue<T> {
         let encoded = unsafe { ring.encode_long::<T, O>(own, at, clear, id, operation) };
         let Some(encoded) = encoded else { return Ok(false) };
         *place = encoded.place;
-        // SAFETY: the WQE was just encoded, before `clear_single`. The caller guarantees its memory
-        // by this function's contract.
-        unsafe { ring.commit_long(encoded, operation)? };
+        // SAFETY: the WQE was just encoded, before `clear_single`.
+        unsafe { ring.commit_long(lent, encoded, operation)? };
         Ok(true)
     }
 }

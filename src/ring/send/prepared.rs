@@ -11,6 +11,7 @@ use super::ready::Ready;
 use super::ring::SendRing;
 use super::state::{Point, SendState};
 use super::wqes::Last;
+use crate::doorbell::Lent;
 use crate::doorbell::Wqe;
 use crate::ib::{Rc, Transport};
 use crate::ring::{PostError, SendQueue};
@@ -156,7 +157,7 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         }
         // SAFETY: the WQE at the head with its units, no more than `MOST_UNITS` (`new`). It names no
         // memory. WQEs are only ready if the register takes them.
-        unsafe { ring.doorbell.fire(record, filled) };
+        unsafe { ring.doorbell.fire(Lent::promised(), record, filled) };
         ring.doorbell.turn();
         // SAFETY: the WQE was taken above.
         unsafe { ring.state.ready().pass(Self::BLOCKS) };
@@ -212,7 +213,7 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         let last = Last { doorbell: ctrl.to_be() };
         // SAFETY: `prepare` wrote the WQE at the head, which begins with these bytes and has so many
         // blocks. It names no memory.
-        unsafe { ring.commit(at.behind(Self::BLOCKS), &last, true)? };
+        unsafe { ring.commit(Lent::promised(), at.behind(Self::BLOCKS), &last, true)? };
         // Those behind one that went on at the ring's start.
         if ring.doorbell.fires() {
             self.make_ready();

@@ -15,6 +15,7 @@ use super::ring::SendRing;
 use super::state::SendState;
 use super::wqes;
 use crate::cqe::QueueKind;
+use crate::doorbell::Lent;
 use crate::error::QueueError;
 use crate::ib::{Rc, Transport};
 use crate::ring::completion::reader::CqReader;
@@ -112,41 +113,33 @@ impl<T: Transport> SendQueue<T> {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA works on the request from now on. Until the request is retired:
-    /// - The memory that it names by an `lkey` stays allocated, and registered under that `lkey`:
-    ///   that of its entries, and destination and notes of a [`DmaMemcpy`](crate::wqe::DmaMemcpy).
-    /// - Nothing writes the memory that a SEND, WRITE or `DmaMemcpy` reads.
-    /// - Nothing reads, writes or holds a reference to the memory that the HCA writes: that of a
-    ///   READ or atomic, and destination and notes of a `DmaMemcpy`. Other `DmaMemcpy` requests may
-    ///   have the same notes.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
-    ///   writes is mapped, writable, in this process at the address in the entry.
-    /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),
-    ///   [`BindWindow`](crate::wqe::BindWindow)) keeps it after the request is retired: until the key
-    ///   is configured or bound again, invalidated or freed. For all that time, no reference exists
-    ///   that the access would contradict, and the memory stays registered.
-    ///
-    /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue (its own, if the QP has [streams](crate::verbs::attr::DciStreams)), or when the QP has been
-    /// moved to RESET or destroyed. Inline payload names no memory.
+    /// The HCA works on the request from now on: until it is retired,
+    /// [its memory](crate::ring#the-memory-of-requests) is the HCA's.
     #[doc(alias = "ibv_post_send")]
     #[inline(always)]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        // SAFETY: this function's contract.
+        self.post_lent(unsafe { Lent::promised() }, id, operation)
+    }
+
+    /// Posts one request, see [`post`](Self::post).
+    #[inline(always)]
+    pub(in crate::ring) fn post_lent<O: PostOn<T>>(
+        &mut self,
+        lent: Lent,
+        id: u64,
+        operation: O,
+    ) -> Result<(), PostError> {
         self.ring.doorbell.timing.begin();
         if wqes::changes_keys(operation.code().opcode) {
-            // SAFETY: this function's contract covers the memory of the request.
-            return unsafe { self.post_key_change(id, operation) };
+            return self.post_key_change(lent, id, operation);
         }
-        // SAFETY: this function's contract covers the memory of the request.
-        unsafe {
-            if self.post_clear(id, &operation, &mut Place::default())? {
-                return Ok(());
-            }
-            // Moved, so that only this path needs the operation in memory.
-            let rest = operation;
-            self.post_rest(id, &rest)
+        if self.post_clear(lent, id, &operation, &mut Place::default())? {
+            return Ok(());
         }
+        // Moved, so that only this path needs the operation in memory.
+        let rest = operation;
+        self.post_rest(lent, id, &rest)
     }
 
     /// Takes over the send queue of a QP in RTS that completes on `completions`.

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::changes::{Change, Changes, Report, What};
 use super::list::{List, TagHandle};
+use crate::doorbell::Lent;
 use crate::error::QueueError;
 use crate::ib::Rc;
 use crate::ring::completion::members::{Membership, Name};
@@ -316,7 +317,7 @@ impl TmSrq {
         // SAFETY: the request names only the entry's memory. The caller keeps it registered and
         // untouched until a poll reports that the entry no longer exists, or the queue is
         // destroyed.
-        unsafe { self.post_change(id, request)? };
+        self.post_change(unsafe { Lent::promised() }, id, request)?;
         self.told = self.seen;
         self.changes.post(Change { what: What::Append(index), report, id, known: self.told });
         Ok(self.list.append(index, id, entry.into, reported))
@@ -337,7 +338,7 @@ impl TmSrq {
         let flags = ListFlags { report: true, known: None };
         let request = ChangeTags { remove: Some(handle.index), flags };
         // SAFETY: a request to remove an entry names no memory.
-        unsafe { self.post_change(0, request)? };
+        self.post_change(unsafe { Lent::promised() }, 0, request)?;
         let id = self.list.leave(handle).ok_or(TagError::Gone)?.id;
         let what = What::Remove(handle.index);
         self.changes.post(Change { what, report, id, known: self.told });
@@ -354,7 +355,7 @@ impl TmSrq {
         let report = Report::Program;
         let flags = ListFlags { report: true, known: Some(self.seen) };
         // SAFETY: a request to sync names no memory.
-        unsafe { self.post_change(id, ChangeTags { remove: None, flags })? };
+        self.post_change(unsafe { Lent::promised() }, id, ChangeTags { remove: None, flags })?;
         self.told = self.seen;
         self.changes.post(Change { what: What::Sync, report, id, known: self.told });
         Ok(())
@@ -400,15 +401,14 @@ impl TmSrq {
 
     /// Posts a change. The send queue keeps its last block and CQ slot for a signaled request, which
     /// no change is.
-    ///
-    /// # Safety
-    /// Until a poll reports that the change's entry no longer exists, the entry's memory stays
-    /// registered and nothing else uses it.
     #[inline(always)]
-    unsafe fn post_change<O: PostOn<Rc>>(&mut self, id: u64, change: O) -> Result<(), PostError> {
-        // SAFETY: the caller keeps the memory of the change's entry registered and untouched.
-        let posted = unsafe { self.commands.post(id, change) };
-        posted.map_err(|error| match error {
+    fn post_change<O: PostOn<Rc>>(
+        &mut self,
+        lent: Lent,
+        id: u64,
+        change: O,
+    ) -> Result<(), PostError> {
+        self.commands.post_lent(lent, id, change).map_err(|error| match error {
             PostError::NothingSignaled { outstanding } => PostError::CqFull { slots: outstanding },
             other => other,
         })

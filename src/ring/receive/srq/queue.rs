@@ -10,6 +10,7 @@ use mlx5_sys::verbs::ibv_srq;
 use super::index;
 use super::numbers::Numbers;
 use crate::cqe::{Completion, CqeRef};
+use crate::doorbell::Lent;
 use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ib::{Counter, INTERNAL};
@@ -157,21 +158,13 @@ impl Srq {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
-    /// or the shared receive queue is destroyed:
-    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
-    ///   given.
-    /// - Nothing reads, writes or holds a reference to that memory.
-    /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by default, but QPs that libmlx5 made
-    ///   for other code do), the memory is mapped, writable, in this process at the address in each
-    ///   entry.
+    /// The HCA may put a message into the receive from now on: until it is retired,
+    /// [its memory](crate::ring#the-memory-of-receives) is the HCA's.
     #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
-        // completes, or the queue is destroyed.
-        unsafe { self.ring.post(id, list) }
+        // SAFETY: this function's contract.
+        self.ring.post(unsafe { Lent::promised() }, id, list)
     }
 
     /// Takes over a tag-matching queue, see [`new`](Self::new). Its name is left to its owner.
@@ -384,24 +377,17 @@ impl Srq {
     }
 
     /// Posts one receive into the memory of `list`; see [`post`](Self::post).
-    ///
-    /// # Safety
-    /// Until the receive is retired, the memory that it names stays registered for local write, and
-    /// nothing else uses it.
     #[inline(always)]
-    pub(crate) unsafe fn post_ref<L: SgeList>(
+    pub(crate) fn post_ref<L: SgeList>(
         &mut self,
+        lent: Lent,
         id: u64,
         list: &L,
     ) -> Result<(), PostError> {
-        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
-        // is retired.
-        unsafe {
-            if self.ring.post_usual(id, list) {
-                return Ok(());
-            }
-            self.ring.post_any(id, list)
+        if self.ring.post_usual(lent, id, list) {
+            return Ok(());
         }
+        self.ring.post_any(lent, id, list)
     }
 
     /// Returns this queue's side for CQEs of the queue pair `qpn`, if it is

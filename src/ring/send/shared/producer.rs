@@ -10,6 +10,7 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 
 use super::sequencer::{Refusal, Turn};
 use super::{Note, Shared, counter};
+use crate::doorbell::Lent;
 use crate::doorbell::{Blocks, fence};
 use crate::ib::{Counter, Rc, Transport};
 use crate::ring::PostError;
@@ -80,86 +81,57 @@ impl<T: Transport> Producer<T> {
     /// [`PostError::NothingSignaled`]: their requests may be signaled.
     ///
     /// # Safety
-    /// The HCA works on the request from now on. Until the request is retired:
-    /// - The memory that it names by an `lkey` stays allocated, and registered under that `lkey`:
-    ///   that of its entries, and destination and notes of a [`DmaMemcpy`](crate::wqe::DmaMemcpy).
-    /// - Nothing writes the memory that a SEND, WRITE or `DmaMemcpy` reads.
-    /// - Nothing reads, writes or holds a reference to the memory that the HCA writes: that of a
-    ///   READ or atomic, and destination and notes of a `DmaMemcpy`. Other `DmaMemcpy` requests may
-    ///   have the same notes.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::attr::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
-    ///   writes is mapped, writable, in this process at the address in the entry.
-    /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),
-    ///   [`BindWindow`](crate::wqe::BindWindow)) keeps it after the request is retired: until the key
-    ///   is configured or bound again, invalidated or freed. For all that time, no reference exists
-    ///   that the access would contradict, and the memory stays registered.
-    ///
-    /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue (its own, if the QP has [streams](crate::verbs::attr::DciStreams)), or when the QP has been
-    /// moved to RESET or destroyed. Inline payload names no memory.
+    /// The HCA works on the request from now on: until it is retired,
+    /// [its memory](crate::ring#the-memory-of-requests) is the HCA's.
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&self, id: u64, operation: O) -> Result<(), PostError> {
-        // SAFETY: the caller upholds this function's contract, which `post_keeping` repeats.
-        unsafe { self.post_keeping(id, &operation, |_| {}) }
+        // SAFETY: this function's contract.
+        self.post_keeping(unsafe { Lent::promised() }, id, &operation, |_| {})
     }
 
     /// Posts one request, see [`post`](Self::post). Calls `keep` with the counter of its WQE while
     /// this thread alone has the WQE's blocks: after the operation was used for the last time, and
     /// before the HCA can know the request. Does not call it, or returns success.
-    ///
-    /// # Safety
-    /// Until the request is retired:
-    /// - The memory that it names stays registered.
-    /// - Nothing writes the memory that it reads. Nothing else uses the memory that it writes.
     #[inline(always)]
-    pub(crate) unsafe fn post_keeping<O: PostOn<T>>(
+    pub(crate) fn post_keeping<O: PostOn<T>>(
         &self,
+        lent: Lent,
         id: u64,
         operation: &O,
         keep: impl FnOnce(Counter),
     ) -> Result<(), PostError> {
         let limits = &self.shared.limits;
         if O::USUAL_DS != 0 && limits.max_sge != 0 && operation.is_usual(limits) {
-            // SAFETY: a usual operation passes its check. The caller guarantees the request's
-            // memory by this function's contract, which `post_sized` repeats.
-            return unsafe { self.post_sized(id, operation, O::USUAL_DS, keep) };
+            // SAFETY: a usual operation passes its check.
+            return unsafe { self.post_sized(lent, id, operation, O::USUAL_DS, keep) };
         }
-        // SAFETY: the caller upholds this function's contract, which `post_any` repeats.
-        unsafe { self.post_any(id, operation, keep) }
+        self.post_any(lent, id, operation, keep)
     }
 
     /// Posts any request, see [`post`](Self::post). Not inlined, so that other paths do not need
     /// the operation in memory.
-    ///
-    /// # Safety
-    /// Until the request is retired:
-    /// - The memory that it names stays registered.
-    /// - Nothing writes the memory that it reads. Nothing else uses the memory that it writes.
     #[inline(never)]
-    unsafe fn post_any<O: PostOn<T>>(
+    fn post_any<O: PostOn<T>>(
         &self,
+        lent: Lent,
         id: u64,
         operation: &O,
         keep: impl FnOnce(Counter),
     ) -> Result<(), PostError> {
         operation.check(&self.shared.limits)?;
-        // SAFETY: the operation has passed its check. The caller guarantees its memory by this
-        // function's contract.
-        unsafe { self.post_sized(id, operation, 1 + operation.body_ds(), keep) }
+        // SAFETY: the operation has passed its check.
+        unsafe { self.post_sized(lent, id, operation, 1 + operation.body_ds(), keep) }
     }
 
     /// Posts a request of `ds` units that passed its check, see [`post`](Self::post).
     ///
     /// # Safety
-    /// - The request has passed its check, and has `ds` units.
-    /// - Until it is retired, the memory that it names stays registered.
-    /// - Until it is retired, nothing writes the memory that it reads, and nothing else uses the
-    ///   memory that it writes.
+    /// The request has passed its check, and has `ds` units.
     #[inline(always)]
     unsafe fn post_sized<O: PostOn<T>>(
         &self,
+        lent: Lent,
         id: u64,
         operation: &O,
         ds: u32,
@@ -184,27 +156,22 @@ impl<T: Transport> Producer<T> {
         // Orders the WQE before its stamp for the HCA, whichever thread rings.
         fence::wqe_then_record();
         if let Some(turn) = shared.sequencer.written(ticket, ds) {
-            // SAFETY: the WQEs of the turn are written. Each caller keeps its request's memory
-            // registered and, where the HCA writes it, untouched until the request completes.
-            unsafe { shared.ring(turn) };
+            shared.ring(lent, turn);
         }
         Ok(())
     }
 }
 
 impl<T: Transport> Shared<T> {
-    /// Rings while this thread holds the turn.
-    ///
-    /// # Safety
-    /// Until each written WQE is retired, the memory that it names stays registered. Nothing writes
-    /// the memory that it reads, and nothing else uses the memory that it writes.
+    /// Rings while this thread holds the turn: also what others wrote, each with a promise of its
+    /// own.
     #[inline]
-    unsafe fn ring(&self, turn: Turn<'_, Note>) {
+    fn ring(&self, lent: Lent, turn: Turn<'_, Note>) {
         let mut next = Some(turn);
         while let Some(turn) = next {
             // SAFETY: the turn's holder is the only one to use the doorbell. WQEs of the run are
             // written, and cannot complete, so stay as they are, until `publish`.
-            unsafe { self.ring_run(&turn) };
+            unsafe { self.ring_run(lent, &turn) };
             next = turn.pass();
         }
     }
@@ -212,7 +179,7 @@ impl<T: Transport> Shared<T> {
     /// # Safety
     /// The turn's run is written, and not published; only its holder calls this.
     #[inline(always)]
-    unsafe fn ring_run(&self, turn: &Turn<'_, Note>) {
+    unsafe fn ring_run(&self, lent: Lent, turn: &Turn<'_, Note>) {
         // SAFETY: the turn's holder alone uses the doorbell's cell, and only it calls this.
         let doorbell = unsafe { &mut *self.doorbell.0.get() };
         let (last, ds) = turn.last();
@@ -228,7 +195,7 @@ impl<T: Transport> Shared<T> {
                 let block = self.wqes.block(last).cast::<u64>();
                 let words = core::array::from_fn(|word| Some(block.add(word).read()));
                 turn.publish();
-                doorbell.ring_block(end, words, block);
+                doorbell.ring_block(lent, end, words, block);
             }
         } else if ds.div_ceil(UNITS) <= BLOCKS as u32 && doorbell.takes(ds, single) {
             // A small ring, in which the WQE's blocks have the slots of their index.
@@ -243,12 +210,12 @@ impl<T: Transport> Shared<T> {
             turn.publish();
             let ring = Blocks { start: NonNull::from(&copy).cast(), count: BLOCKS as u32 };
             // SAFETY: the last WQE's, and the WQE, which is no longer than the small ring.
-            unsafe { doorbell.ring(end, ctrl, single, ring) };
+            unsafe { doorbell.ring(lent, end, ctrl, single, ring) };
         } else {
             turn.publish();
             let ring = Blocks { start: self.wqes.block(last).cast(), count: 1 };
             // SAFETY: the last WQE's. It does not go by BlueFlame, so nothing is read.
-            unsafe { doorbell.ring(end, ctrl, single, ring) };
+            unsafe { doorbell.ring(lent, end, ctrl, single, ring) };
         }
     }
 
