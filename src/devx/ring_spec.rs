@@ -1,4 +1,5 @@
-//! The size of a ring: from what a builder was asked for, held to what the device has.
+//! The size of a ring: from what a builder was asked for, held to what the device has. Shared receive
+//! queues are held to the limits of verbs before (`check_sizes` in `verbs/srq`).
 
 use mlx5_sys::ifc::{Field, cmd_hca_cap};
 use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};

@@ -164,7 +164,7 @@ impl Whole {
 /// # Safety
 /// They are slots of a ring, from this CQE's slot on, that software owns.
 #[inline(always)]
-unsafe fn retire(cqe: NonNull<u8>, count: usize, shift: u32) {
+unsafe fn mark_empty(cqe: NonNull<u8>, count: usize, shift: u32) {
     let none = opcode::INVALID << OPCODE_SHIFT;
     let mut last = cqe.as_ptr().wrapping_add(Cqe64::SIZE - 1);
     let mut left = count;
@@ -357,8 +357,8 @@ impl Block {
         let before_end = (wanted as usize).min(shape.entries() as usize - slot);
         // SAFETY: slots of the block, which software owns.
         unsafe {
-            retire(first.add(slot << shift), before_end, shift);
-            retire(first, wanted as usize - before_end, shift);
+            mark_empty(first.add(slot << shift), before_end, shift);
+            mark_empty(first, wanted as usize - before_end, shift);
         }
         (self.base, self.loaded) = (index, wanted);
     }

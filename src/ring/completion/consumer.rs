@@ -422,7 +422,7 @@ impl Consumer {
     }
 
     /// Sets the number of polls without a CQE before the reader checks whether the CQ failed.
-    pub(in crate::ring) fn look_after_in(&mut self, polls: i32) {
+    pub(in crate::ring) fn recheck_after(&mut self, polls: i32) {
         self.idle = polls;
     }
 

@@ -67,14 +67,14 @@ impl Consumer {
         let index = self.index();
         let cqe = self.peek(index)?;
         if !cqe.compressed() {
-            self.pass(index);
+            self.note_title(index);
         }
         Some(cqe)
     }
 
     /// Records the whole CQE at `index` of the ring, for mini CQEs that may refer to it. Does
     /// nothing in the basic layout.
-    pub(in crate::ring) fn pass(&mut self, index: Counter) {
+    pub(in crate::ring) fn note_title(&mut self, index: Counter) {
         if self.block_ref().is_enhanced() {
             let words = self.words(index);
             self.block().remember(index.plus(1), words);
@@ -96,7 +96,7 @@ impl Consumer {
     pub(super) fn open_enhanced(&mut self, index: Counter, slot: Words) -> bool {
         if index != self.index() {
             // The CQEs before it are whole by now.
-            self.pass(index.before());
+            self.note_title(index.before());
         }
         let entries = self.shape().entries();
         if !self.block().open_slot(index, slot, entries) {

@@ -46,19 +46,19 @@ impl CqReader {
     /// Checks whether the CQ or its device failed, after many polls without a CQE.
     #[cold]
     #[inline(never)]
-    pub(in crate::ring) fn look_after(&mut self) {
-        self.period = match self.look() {
+    pub(in crate::ring) fn recheck_health(&mut self) {
+        self.period = match self.check_health() {
             CqCheck::Failed | CqCheck::DeviceFailed => return,
             CqCheck::NoEvent => PERIOD,
             CqCheck::Works | CqCheck::Unknown => self.period.saturating_mul(2).min(LONGEST),
         };
-        self.consumer.look_after_in(self.period);
+        self.consumer.recheck_after(self.period);
     }
 
     /// Checks whether the CQ or its device failed. If so, polls that find no CQE fail from the next
     /// one on.
     #[cold]
-    pub(in crate::ring) fn look(&mut self) -> CqCheck {
+    pub(in crate::ring) fn check_health(&mut self) -> CqCheck {
         let check = match (self.keep.as_ref().map(CqKeep::owner), self.raw) {
             (Some(owner), _) => owner.check(self.cqn()),
             // SAFETY: the caller of `from_raw` keeps the CQ alive, by its contract.

@@ -36,7 +36,7 @@ impl CqReader {
                     }
                 }
                 Some(_) => {
-                    consumer.pass(end);
+                    consumer.note_title(end);
                     end = end.plus(1);
                 }
             }

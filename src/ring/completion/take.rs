@@ -12,11 +12,11 @@ impl CqReader {
     pub(in crate::ring) fn find_nothing(&mut self) -> Result<(), PollError> {
         if let Some(error) = self.failed {
             // The reader of a collapsed CQ comes here only if a check is due.
-            self.consumer.look_after_in(-1);
+            self.consumer.recheck_after(-1);
             return Err(error);
         }
         if self.consumer.idles() {
-            self.look_after();
+            self.recheck_health();
         }
         Ok(())
     }

@@ -231,7 +231,7 @@ impl CollapsedCqReader {
         let last = unsafe { self.slot.add(WORDS - 1).read_volatile() };
         if last == self.seen {
             if self.reader.consumer.idles() {
-                return self.look_after(queue);
+                return self.recheck_health(queue);
             }
             return Ok(None);
         }
@@ -242,7 +242,7 @@ impl CollapsedCqReader {
     /// Polls the reader's own ring, which has no CQE. So the reader checks whether the CQ failed.
     #[cold]
     #[inline(never)]
-    fn look_after<T: Transport>(
+    fn recheck_health<T: Transport>(
         &mut self,
         queue: &mut SendQueue<T>,
     ) -> Result<Option<Completion>, PollError> {

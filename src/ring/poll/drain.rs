@@ -29,7 +29,7 @@ impl CqReader {
     {
         let deadline = deadline(timeout);
         let qpn = queue.qpn();
-        self.look();
+        self.check_health();
         while !queue.is_idle() {
             match queue.reclaim(marker) {
                 // After an error everything comes back flushed. The poll reports a failed device.
@@ -61,7 +61,7 @@ impl CqReader {
         mut each: impl FnMut(Completion),
     ) -> Result<(), DrainError> {
         let deadline = deadline(timeout);
-        self.look();
+        self.check_health();
         while queue.outstanding() != 0 {
             match self.poll(&mut (&mut *queue, &mut *others))? {
                 Some(completion) => each(completion),

@@ -3,7 +3,10 @@
 //! no check. `retire` handles CQEs.
 //!
 //! Which path a post takes. *Clear* means that the WQE ends before `clear`; *words*, that the
-//! register takes WQEs word by word; *plain*, that each post is rung by eight bytes.
+//! register takes WQEs word by word; *plain*, that the queue has a record, and the register is not
+//! known to be uncached and takes no single WQE: eight bytes ring. *Another* register is known to be
+//! uncached, or the queue has no record, or WQEs are copied in another way.
+//! `Inline` of a slice is of a size known at run time; `InlineBytes` is usual.
 //!
 //! | request | register | state | path | rings by |
 //! |---|---|---|---|---|

@@ -239,9 +239,10 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         let record = head.plus(Self::BLOCKS).low16();
         let to_high_byte = (0x100 - u32::from(record & 0xff)).div_ceil(Self::BLOCKS);
         let prepared = self.until.at.since(head) / Self::BLOCKS;
-        let ready = if ring.doorbell.fires() { prepared } else { 0 };
-        let left = ready.min(Self::before_end(ring)).min(to_high_byte);
-        *ring.state.ready() = Ready::new(left, ring.wqes().block(head), record);
+        let most = if ring.doorbell.fires() { prepared } else { 0 };
+        let left = most.min(Self::before_end(ring)).min(to_high_byte);
+        let ready = Ready::new(left, ring.wqes().block(head), record);
+        ring.state.make_ready(ready);
     }
 
     /// Returns how many WQEs there are space for between the head and the ring's end.

@@ -284,14 +284,14 @@ impl Shadow {
     /// Makes no CQE equal the oldest entry, nor one ahead of it, until [`resume`](Self::resume), even
     /// if the tail is set meanwhile.
     #[inline(always)]
-    pub(in crate::ring) fn pause(&mut self) {
+    pub(in crate::ring) fn suspend(&mut self) {
         if self.paused.is_none() {
             self.paused = Some(self.oldest);
             self.oldest = self.behind;
         }
     }
 
-    /// Ends a [`pause`](Self::pause), if there is one.
+    /// Ends a [`suspend`](Self::suspend), if there is one.
     #[inline(always)]
     pub(in crate::ring) fn resume(&mut self) {
         if let Some(oldest) = self.paused.take() {

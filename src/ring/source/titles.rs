@@ -1,4 +1,5 @@
-//! The CQEs that mini CQEs of the enhanced layout refer to: kept by the CQ while no reader has it.
+//! The CQEs that mini CQEs of the enhanced layout refer to: kept by the reader's block, and by the CQ
+//! while it has no reader.
 
 use crate::ib::Counter;
 

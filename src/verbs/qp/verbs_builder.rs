@@ -228,6 +228,7 @@ fn explain(error: Error) -> Error {
 }
 
 impl VerbsOptions {
+    /// Checks what is asked for. libmlx5 computes the rings; `ring::send::open` checks what it made.
     fn check<T: Transport>(&self, asked: &Capacities) -> Result<()> {
         let context = self.pd.context();
         self.check_device(context)?;

@@ -1,12 +1,13 @@
 //! The state of a send queue: what is posted and retired, how far posts need no check, and which
 //! entry of the shadow the next CQE is compared with.
 //!
-//! Nothing else assigns these fields. Posts call the methods here, polls those in `retire`, and
-//! owners of memory those in `give_back`. The bytes of WQEs, the doorbell and the CQ are unknown
+//! Nothing else assigns these fields. Posts call the methods here, polls those in `retire`, who
+//! stops and restarts the queue those in `stop`, and owners of memory those in `give_back`. The bytes of WQEs, the doorbell and the CQ are unknown
 //! here.
 
 mod give_back;
 mod retire;
+mod stop;
 #[cfg(test)]
 mod tests;
 
@@ -216,7 +217,12 @@ impl SendState {
         self.ready.left()
     }
 
-    /// Prepared WQEs that may be fired without further checks.
+    /// Says which prepared WQEs may be fired without further checks.
+    pub(super) fn make_ready(&mut self, ready: Ready) {
+        self.ready = ready;
+    }
+
+    /// Prepared WQEs that may be fired without further checks; they change by methods of their own.
     #[inline(always)]
     pub(super) fn ready(&mut self) -> &mut Ready {
         &mut self.ready
@@ -265,8 +271,8 @@ impl SendState {
         self.cursor.publish(head);
     }
 
-    /// Counts all WQEs before `end` as posted. The caller is about to ring, and then moves `clear`:
-    /// a WQE of several blocks may have passed it.
+    /// Counts all WQEs before `end` as posted. The caller rings at once, or just did, and then
+    /// moves `clear`: a WQE of several blocks may have passed it.
     #[inline(always)]
     pub(super) fn posted(&mut self, end: Point) {
         self.cursor.publish(end.at);
@@ -453,7 +459,7 @@ impl SendState {
     /// Leaves the state open after entries were written that are not posted.
     #[inline(always)]
     pub(super) fn leave_open(&mut self) {
-        self.shadow.pause();
+        self.shadow.suspend();
         self.end_run();
     }
 
