@@ -132,6 +132,13 @@ pub(super) enum Worker {
     Engine,
 }
 
+/// What a thread in a device does with its due timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timers {
+    Fire,
+    Leave,
+}
+
 /// The work that an entry has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
@@ -232,45 +239,62 @@ impl Inside<'_> {
     }
 
     /// Prepares the device for work of the program: executes the stores that wait. In virtual time the
-    /// stores to all devices come before it, and so do the CQEs that the program has taken.
-    pub(super) fn begin(&mut self) {
+    /// stores to all devices come before it, with all that they lead to, and so do the CQEs that the
+    /// program has taken.
+    pub(super) fn begin(&mut self, budget: &mut Budget) {
         if self.engine.is_virtual {
             self.look_at_taken();
-            self.visit(|inside| {
-                inside.catch_up();
-            });
+            while self.next_store() {
+                self.run_in_order(budget);
+            }
         } else {
             self.catch_up();
         }
     }
 
-    /// Executes the stores that wait for the device. Returns whether there were any.
-    pub(super) fn catch_up(&mut self) -> bool {
-        let mut any = false;
-        while let Some(store) = self.engine.devices[self.index].work.deferred.take() {
+    /// Executes the oldest store that waits for the device. Returns whether there was one.
+    pub(super) fn execute_store(&mut self) -> bool {
+        let store = self.engine.devices[self.index].work.deferred.take();
+        if let Some(store) = &store {
             store.execute(&mut self.seat.card);
+        }
+        store.is_some()
+    }
+
+    /// Executes the stores that wait for the device. Returns whether there were any.
+    fn catch_up(&mut self) -> bool {
+        let mut any = false;
+        while self.execute_store() {
             any = true;
         }
         any
     }
 
-    /// Does what waits for the device.
+    /// Does what waits for the device. Its timers are the engine thread's, if there is one.
     pub(super) fn attend(&mut self, budget: &mut Budget) {
-        self.catch_up();
-        self.read_notes();
-        if !self.engine.runs() {
-            self.fire();
-        }
+        let timers = if self.engine.runs() { Timers::Leave } else { Timers::Fire };
+        self.attend_with(timers, budget);
+    }
+
+    /// Does what waits for the device, and with its timers as is said. Returns whether any was due.
+    pub(super) fn attend_with(&mut self, timers: Timers, budget: &mut Budget) -> bool {
+        let fired = if self.engine.is_virtual {
+            self.run_in_order(budget);
+            timers == Timers::Fire && self.jump()
+        } else {
+            self.catch_up();
+            // Answers first: what was waited for may be among them.
+            self.read_notes();
+            timers == Timers::Fire && self.fire()
+        };
         self.run(budget);
         self.conclude(budget);
+        fired
     }
 
     /// Fires due timers: only some of them if the thread comes again for the others, otherwise all.
     /// Returns whether any was due.
-    pub(super) fn fire(&mut self) -> bool {
-        if self.engine.is_virtual {
-            return self.jump();
-        }
+    fn fire(&mut self) -> bool {
         let mut any = false;
         let now = self.seat.card.clock.now();
         while self.seat.card.deadline().is_some_and(|deadline| deadline <= now) {

@@ -270,7 +270,7 @@ impl Engine {
         let shield = Shield::new();
         let mut budget = self.budget();
         let mut inside = self.inside(card);
-        inside.begin();
+        inside.begin(&mut budget);
         let result = work(&mut inside.seat.card);
         if let Err(error) = inside.publish() {
             tracing::warn!(%error, "the device is not reached at all its addresses and numbers");
@@ -338,7 +338,7 @@ impl Engine {
     /// Does a fault's work in a device, and its consequences.
     fn enter_with<R>(&self, mut inside: Inside<'_>, work: impl FnOnce(&mut Card) -> R) -> R {
         let mut budget = self.budget();
-        inside.begin();
+        inside.begin(&mut budget);
         let result = work(&mut inside.seat.card);
         self.finish(inside, &mut budget);
         self.settle(&budget);

@@ -1,6 +1,7 @@
 //! Virtual time: the order in which frames arrive and timers fire.
 //!
-//! A frame arrives only when the devices have done all that came before it. Timers that are due
+//! A frame arrives only when the devices have done all that came before it. That holds for frames of
+//! other processes, too, which have no time of their own: they arrive when nothing is at hand. Timers that are due
 //! earlier, or by the program's time, fire first. A later timer would fire although the program
 //! might still prevent it, for example by posting a receive. So it waits in the machine's time as
 //! well, and the time of the device then jumps to it.
@@ -79,20 +80,29 @@ impl Inside<'_> {
         parcels.insert(parcels.len() - behind, Parcel { to, at, frame });
     }
 
+    /// Executes the oldest store that waits for a device. Returns whether there was one.
+    pub(super) fn next_store(&mut self) -> bool {
+        let mut any = false;
+        self.visit(|inside| any = any || inside.execute_store());
+        any
+    }
+
     /// Runs all devices until nothing is left to do. What a store starts is done before the next one,
-    /// however much it is.
+    /// and before a frame of another process is looked at, however much it is: the work at hand has
+    /// one time.
     pub(super) fn run_in_order(&mut self, budget: &mut Budget) {
         loop {
             self.engine.send_management();
             let mut busy = false;
-            self.visit(|inside| {
-                busy |= inside.read_notes();
-                busy |= inside.step(budget).0;
-            });
+            self.visit(|inside| busy |= inside.step(budget).0);
             busy = busy || self.abroad(Self::next_event);
             if !busy {
                 // Only now is it certain that no further CQE can join a compressed block.
                 self.visit(|inside| busy |= inside.seat.card.release_cqes());
+            }
+            busy = busy || self.next_store();
+            if !busy {
+                self.visit(|inside| busy |= inside.read_notes());
             }
             if !busy {
                 return self.visit(|inside| inside.device().work.set_unfinished(false));

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier, Weak};
 use std::time::Duration;
 
-use super::device::{Budget, Worker};
+use super::device::{Budget, Timers, Worker};
 use super::{Engine, INTAKE, Shield, TURN};
 use crate::fabric::local::{Activity, NAP, Network, Pace, Rest, Waits};
 use crate::private::system;
@@ -142,12 +142,8 @@ impl Engine {
                 continue;
             };
             self.serve(of(Some(index)));
-            inside.catch_up();
-            // Answers first: what was waited for may be among them.
-            inside.read_notes();
-            fired |= is_due(index) && inside.fire();
-            inside.run(&mut budget);
-            inside.conclude(&mut budget);
+            let timers = if is_due(index) { Timers::Fire } else { Timers::Leave };
+            fired |= inside.attend_with(timers, &mut budget);
         }
         if fired {
             let now = times.now();

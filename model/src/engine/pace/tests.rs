@@ -11,10 +11,13 @@ use crate::clock::Clock;
 use crate::cost::devices::{CHOSEN, CONNECTX5};
 use crate::cost::{Parameters, VirtualTime};
 use crate::engine::Engine;
+use crate::engine::deferred::{Registers, Store};
+use crate::fabric::Devices as _;
 use crate::object::{Qp, Service};
 use crate::transport::test::Setup;
 use crate::transport::test::extended::wait;
 use crate::transport::test::side::{Cqe, Post, Side};
+use crate::wire::Frame;
 
 /// A completion that does not come within this time never will.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -70,10 +73,15 @@ impl Machine {
         self.engine.enter(0, |card| work(card.objects.qps.get_mut(&number).expect("it lives")))
     }
 
-    fn ring(&self, index: u16, by: By) {
+    /// Returns the first block of a WQE.
+    fn block(&self, index: u16) -> [u8; 64] {
         let ring = self.side.places().1;
         let at = ring.start + u64::from(index) * 64 % (ring.end - ring.start);
-        let block: [u8; 64] = self.side.rig.read(at);
+        self.side.rig.read(at)
+    }
+
+    fn ring(&self, index: u16, by: By) {
+        let block = self.block(index);
         let bytes = if by == By::BlueFlame { &block[..] } else { &block[..8] };
         self.engine.enter(0, |card| card.store(self.side.rig.uar, 0x800, bytes));
     }
@@ -369,6 +377,58 @@ fn the_same_requests_take_the_same_time() {
         times
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn a_frame_of_another_process_leaves_the_work_at_hand_its_time() {
+    let time = |stranger: bool| {
+        let mut machine = Machine::new(CHOSEN);
+        let post = short(&machine);
+        let begun = machine.now();
+        let index = machine.side.write(&post);
+        if stranger {
+            machine.engine.deliver(0, &Frame::new(vec![0; 64]));
+        }
+        machine.ring(index, By::BlueFlame);
+        assert_eq!(machine.wait(0).syndrome, 0);
+        machine.now() - begun
+    };
+    assert_eq!(time(true), time(false));
+}
+
+/// A page of registers of the machine's side.
+struct Page(u32);
+
+impl Registers for Page {
+    fn execute(&self, card: &mut Card, offset: usize, bytes: &[u8]) {
+        card.store(self.0, offset, bytes);
+    }
+}
+
+#[test]
+fn stores_that_waited_for_the_device_have_times_of_their_own() {
+    let time = |waits: bool| {
+        let mut machine = Machine::new(CHOSEN);
+        let page: &Page = Box::leak(Box::new(Page(machine.side.rig.uar)));
+        let post = short(&machine);
+        let begun = machine.now();
+        for _ in 0..2 {
+            let index = machine.side.write(&post);
+            if waits {
+                let store = Store::new(page, 0x800, &machine.block(index)).unwrap();
+                assert!(machine.engine.devices[0].work.deferred.put(store));
+            } else {
+                machine.ring(index, By::BlueFlame);
+            }
+        }
+        // Enters the device.
+        machine.now();
+        for _ in 0..2 {
+            assert_eq!(machine.wait(0).syndrome, 0);
+        }
+        machine.now() - begun
+    };
+    assert_eq!(time(true), time(false));
 }
 
 #[test]
