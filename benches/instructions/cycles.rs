@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use crate::report::{self, Line, Report, Value, context};
 use crate::rows::{How, Row, column};
 use crate::side::columns;
-use crate::timed::{TIMED, Timed, alternate, quantile};
+use crate::timed::{CALLS, Timed, alternate, quantile};
 
 /// Runs in a row.
 const RUNS: usize = 3;
@@ -110,7 +110,7 @@ pub fn run(choice: Choice) -> Result<bool, Box<dyn Error>> {
         ours: column::RAW,
         lines,
     };
-    println!("{} rounds of {TIMED} calls per run, in turns, in one process.", choice.rounds);
+    println!("{} rounds of {CALLS} calls per run, in turns, in one process.", choice.rounds);
     println!("On the software model in manual mode: the CPU's side alone; register pages are");
     println!("ordinary memory here, and nothing of this is a device's speed.\n");
     println!("{}", report.text());
