@@ -1,5 +1,6 @@
 //! The passive side: it does what the active side asks, one question at a time.
 
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
 use mlx5::connect::ConnectionData;
@@ -17,8 +18,8 @@ use mlx5::verbs::{
 use mlx5::wqe::{BindWindow, SendMessage, Sge};
 
 use crate::message::{
-    Answer, Arrival, Ask, By, DC_KEY, Door, Key, Kind, MEMORY, QKEY, Rights, SHORT, Shape,
-    UDP_PORT, VERSION, Wake, Window, pattern,
+    Answer, Arrival, Ask, By, DC_KEY, Door, Key, Kind, MEMORY, PacketDoor, QKEY, Rights, SHORT,
+    Shape, VERSION, Wake, Window, pattern,
 };
 use crate::report::Environment;
 use crate::side::{Base, Receive, Side, Spoiled, Terms, receives};
@@ -76,8 +77,10 @@ struct Packets {
     frames: PacketRq,
     memory: MemoryRegion,
     qp: QueuePair<RawPacket, Rts>,
-    mac: [u8; 6],
+    door: PacketDoor,
     flows: Vec<Flow>,
+    /// They keep the ports of the door.
+    _held: (UdpSocket, TcpListener, UdpSocket),
 }
 
 /// The passive side's queue pair.
@@ -180,7 +183,7 @@ impl Work {
         door.foreign = self.foreign.rkey();
         match &self.station {
             Station::Target(target) => door.srq = target.srq.number()?,
-            Station::Packets(packets) => door.mac = Some(packets.mac),
+            Station::Packets(packets) => door.packets = Some(packets.door),
             _ => {}
         }
         Ok(door)
@@ -577,6 +580,17 @@ impl Target {
     }
 }
 
+/// Any port of any address.
+const ANY: (Ipv4Addr, u16) = (Ipv4Addr::UNSPECIFIED, 0);
+
+fn udp() -> Verdict<UdpSocket> {
+    UdpSocket::bind(ANY).map_err(no_port)
+}
+
+fn no_port(error: std::io::Error) -> Stop {
+    failed(format!("the system gives no port for packets: {error}"))
+}
+
 impl Packets {
     fn new(base: &Base, shape: &Shape) -> Verdict<Packets> {
         let mac = crate::bed::mac(&base.context, base.local.attributes().port)?;
@@ -588,13 +602,21 @@ impl Packets {
         let qp = qp.rtr().map_err(|refused| refused.error)?;
         let qp = qp.rts().map_err(|refused| refused.error)?;
         let frames = PacketRq::new(&qp, &cq, receives(shape))?;
-        let flow = Flow::builder(port).destination(mac).udp_port(UDP_PORT).build(&qp)?;
-        Ok(Packets { frames, memory: base.memory(shape)?, qp, mac, flows: vec![flow] })
+        let held = (udp()?, TcpListener::bind(ANY).map_err(no_port)?, udp()?);
+        let door = PacketDoor {
+            mac,
+            udp_port: held.0.local_addr().map_err(no_port)?.port(),
+            tcp_port: held.1.local_addr().map_err(no_port)?.port(),
+            unwanted: held.2.local_addr().map_err(no_port)?.port(),
+        };
+        let flow = Flow::builder(port).destination(mac).udp_port(door.udp_port).build(&qp)?;
+        let memory = base.memory(shape)?;
+        Ok(Packets { frames, memory, qp, door, flows: vec![flow], _held: held })
     }
 
     fn listen_tcp(&mut self, base: &Base) -> Verdict {
-        let flow = Flow::builder(base.local.attributes().port).destination(self.mac);
-        self.flows.push(flow.tcp_port(UDP_PORT).build(&self.qp)?);
+        let flow = Flow::builder(base.local.attributes().port).destination(self.door.mac);
+        self.flows.push(flow.tcp_port(self.door.tcp_port).build(&self.qp)?);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::report::Environment;
 use crate::verdict::{Verdict, failed};
 
 /// The version of this exchange.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of each side's memory.
 pub const MEMORY: usize = 1 << 16;
 /// The most bytes that a question or an answer carries.
@@ -23,8 +23,6 @@ pub const SHORT: usize = 64;
 pub const QKEY: u32 = 0x1ee7_5eed;
 /// The access key of targets of dynamic connections.
 pub const DC_KEY: u64 = 0x0dc0_ffee_1234_5678;
-/// The UDP port of Ethernet packets.
-pub const UDP_PORT: u16 = 47_471;
 
 /// The transport of the passive side's queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,8 +227,20 @@ pub struct Door {
     pub foreign: u32,
     /// The number of the shared receive queue, of extended connections.
     pub srq: u32,
-    /// The address of the port on Ethernet.
-    pub mac: Option<[u8; 6]>,
+    /// What Ethernet packets are sent to.
+    pub packets: Option<PacketDoor>,
+}
+
+/// How packets reach a queue pair on Ethernet. Only this run's packets go to these ports of UDP and TCP:
+/// the passive side keeps them from other programs of its host, whose packets would arrive too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PacketDoor {
+    pub mac: [u8; 6],
+    pub udp_port: u16,
+    pub tcp_port: u16,
+    /// A port of UDP that no flow wants.
+    pub unwanted: u16,
 }
 
 impl Door {
@@ -248,7 +258,7 @@ impl Door {
             rkey: 0,
             foreign: 0,
             srq: 0,
-            mac: None,
+            packets: None,
         }
     }
 

@@ -13,6 +13,13 @@ use mlx5_conformance::{Agent, Other, PATIENCE, Place, Run, Spoiled, Terms, all, 
 
 const STEP: Duration = Duration::from_secs(30);
 
+/// A shape of queues as it is asked for, but for their size.
+const SHAPE: &str = "\"by\":\"verbs\",\"send_record\":\"kept\",\"receiving\":\"own\",\"recv_wr\":64,\"sge\":4,\"inline\":64,\
+        \"cqes\":255,\"wide_cqes\":false,\"compression\":null,\"scatter\":\"receives\",\
+        \"region\":{\"read\":true,\"write\":true,\"atomic\":true,\"bind\":false},\
+        \"queue_pair\":{\"read\":true,\"write\":true,\"atomic\":true,\"bind\":false},\
+        \"rnr_micros\":10,\"rnr_retries\":7,\"timeout_micros\":67000,\"retries\":7";
+
 /// On a port of Ethernet no case is left out.
 static ETHERNET: LazyLock<()> = LazyLock::new(|| {
     // SAFETY: every test comes through here before it calls anything that reads the environment.
@@ -76,6 +83,28 @@ fn all_cases_pass_with_the_passive_side_on_another_place() {
 }
 
 #[test]
+fn passive_sides_on_one_port_want_packets_of_different_numbers() {
+    let ports = || {
+        let (address, _serving) = listening();
+        let mut connection = Connection::connect(address, STEP).unwrap();
+        let question =
+            format!("{{\"open\":{{\"kind\":\"ethernet\",\"shape\":{{{SHAPE},\"send_wr\":64}}}}}}");
+        connection.exchange_data(question.as_bytes()).unwrap();
+        let door = String::from_utf8(connection.exchange_data(b"").unwrap()).unwrap();
+        let number = |name: &str| -> u16 {
+            let (_, rest) = door.split_once(&format!("\"{name}\":")).expect(&door);
+            rest.split([',', '}']).next().unwrap().parse().unwrap()
+        };
+        (connection, [number("udp_port"), number("tcp_port"), number("unwanted")])
+    };
+    let (one, other) = (ports(), ports());
+    for (first, second) in one.1.iter().zip(other.1) {
+        assert_ne!(*first, second);
+    }
+    assert_ne!(one.1[0], one.1[2]);
+}
+
+#[test]
 fn questions_that_no_active_side_asks_are_refused_and_do_no_harm() {
     let (address, serving) = listening();
     let mut connection = Connection::connect(address, STEP).unwrap();
@@ -94,13 +123,8 @@ fn questions_that_no_active_side_asks_are_refused_and_do_no_harm() {
         let answer = ask(question);
         assert!(answer.contains(words), "{question}: {answer}");
     }
-    let shape = "\"by\":\"verbs\",\"send_record\":\"kept\",\"receiving\":\"own\",\"recv_wr\":64,\"sge\":4,\"inline\":64,\
-        \"cqes\":255,\"wide_cqes\":false,\"compression\":null,\"scatter\":\"receives\",\
-        \"region\":{\"read\":true,\"write\":true,\"atomic\":true,\"bind\":false},\
-        \"queue_pair\":{\"read\":true,\"write\":true,\"atomic\":true,\"bind\":false},\
-        \"rnr_micros\":10,\"rnr_retries\":7,\"timeout_micros\":67000,\"retries\":7";
     let open =
-        |size| format!("{{\"open\":{{\"kind\":\"rc\",\"shape\":{{{shape},\"send_wr\":{size}}}}}}}");
+        |size| format!("{{\"open\":{{\"kind\":\"rc\",\"shape\":{{{SHAPE},\"send_wr\":{size}}}}}}}");
     assert!(ask(&open(100_000_000)).contains("no case has queues"));
     let door = ask(&open(64));
     assert!(door.contains("\"door\""), "{door}");

@@ -10,7 +10,7 @@ use mlx5::wqe::{EthSend, EthTso, Inline, Nop, Sge};
 use crate::bed::mac;
 use crate::bench::Bench;
 use crate::case::{Case, Need};
-use crate::message::{Arrival, Kind, Shape, UDP_PORT};
+use crate::message::{Arrival, Kind, PacketDoor, Shape};
 use crate::side::{Receive, Side};
 use crate::verdict::{Verdict, failed, holds, same};
 
@@ -52,7 +52,7 @@ pub(crate) const CASES: &[Case] = &[
 
 struct Line {
     side: Side<RawPacket>,
-    to: [u8; 6],
+    to: PacketDoor,
     from: [u8; 6],
 }
 
@@ -73,14 +73,18 @@ fn connect(bench: &mut Bench) -> Verdict<Line> {
     let completions = CqReader::new(&cq)?;
     let side = Side::of(base, &shape, cq, completions, Receive::None, qp)?;
     let door = bench.peer.open(Kind::Ethernet, &Shape::default())?;
-    let to = door.mac.ok_or_else(|| failed("the peer has no MAC address"))?;
+    let to = door.packets.ok_or_else(|| failed("the peer does not say where it gets packets"))?;
     Ok(Line { side, to, from })
 }
 
 impl Line {
-    /// A packet of UDP over IPv4, without checksums.
-    fn udp(&self, port: u16, payload: &[u8]) -> Vec<u8> {
-        let mut packet = [self.to, self.from].concat();
+    /// A packet of UDP over IPv4 to the peer, without checksums.
+    fn udp(&self, payload: &[u8]) -> Vec<u8> {
+        self.udp_to(self.to.udp_port, payload)
+    }
+
+    fn udp_to(&self, port: u16, payload: &[u8]) -> Vec<u8> {
+        let mut packet = [self.to.mac, self.from].concat();
         packet.extend_from_slice(&[8, 0, 0x45, 0]);
         packet.extend_from_slice(&(28 + payload.len() as u16).to_be_bytes());
         packet.extend_from_slice(&[0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0x10, 0x20]);
@@ -93,7 +97,7 @@ impl Line {
 
     /// Headers of UDP over IPv4, for a large send.
     fn header(&self) -> Vec<u8> {
-        self.udp(UDP_PORT, b"")
+        self.udp(b"")
     }
 }
 
@@ -110,7 +114,7 @@ fn arrives(bench: &mut Bench, id: u64, length: usize) -> Verdict<bool> {
 
 fn pointer(bench: &mut Bench) -> Verdict {
     let mut line = connect(bench)?;
-    let packet = line.udp(UDP_PORT, b"a payload of some bytes, in pieces");
+    let packet = line.udp(b"a payload of some bytes, in pieces");
     let n = packet.len();
     line.side.memory.write(0, &packet);
     bench.peer.receive_into(1, &[(0, 20), (100, 2000)])?;
@@ -124,7 +128,7 @@ fn pointer(bench: &mut Bench) -> Verdict {
 
 fn inline(bench: &mut Bench) -> Verdict {
     let mut line = connect(bench)?;
-    let packet = line.udp(UDP_PORT, b"in the WQE, all of it.");
+    let packet = line.udp(b"in the WQE, all of it.");
     let (start, rest) = packet.split_at(18);
     for id in 0..2 {
         bench.peer.fill(0, 200, 0)?;
@@ -142,7 +146,7 @@ fn inline(bench: &mut Bench) -> Verdict {
 
 fn checksums(bench: &mut Bench) -> Verdict {
     let mut line = connect(bench)?;
-    let packet = line.udp(UDP_PORT, b"summed up by the device");
+    let packet = line.udp(b"summed up by the device");
     bench.peer.receive(1, 0, 2000)?;
     line.side.post(2, EthSend::new(Inline(&packet)).checksums().signaled())?;
     line.side.sent(2, SendOperation::Send)?;
@@ -157,7 +161,7 @@ fn checksums(bench: &mut Bench) -> Verdict {
 
 fn vlan(bench: &mut Bench) -> Verdict {
     let mut line = connect(bench)?;
-    let packet = line.udp(UDP_PORT, b"tagged");
+    let packet = line.udp(b"tagged");
     bench.peer.receive(1, 0, 2000)?;
     line.side.post(2, EthSend::new(Inline(&packet)).vlan(0x6005).signaled())?;
     line.side.sent(2, SendOperation::Send)?;
@@ -172,7 +176,7 @@ fn large_send(bench: &mut Bench) -> Verdict {
     header[23] = 6;
     header.truncate(34);
     header.extend_from_slice(&[0x10, 0x20]);
-    header.extend_from_slice(&UDP_PORT.to_be_bytes());
+    header.extend_from_slice(&line.to.tcp_port.to_be_bytes());
     header.extend_from_slice(&[0, 0, 0, 100, 0, 0, 0, 1, 0x50, 0x18, 1, 0, 0, 0, 0, 0]);
     bench.peer.listen_tcp()?;
     let payload: Vec<u8> = crate::message::pattern(5000, 4).collect();
@@ -198,10 +202,10 @@ fn large_send(bench: &mut Bench) -> Verdict {
 fn other(bench: &mut Bench) -> Verdict {
     let mut line = connect(bench)?;
     bench.peer.receive(1, 0, 2000)?;
-    let unwanted = line.udp(UDP_PORT + 1, b"to nobody");
+    let unwanted = line.udp_to(line.to.unwanted, b"to nobody");
     line.side.post(2, EthSend::new(Inline(&unwanted)).signaled())?;
     line.side.sent(2, SendOperation::Send)?;
-    let wanted = line.udp(UDP_PORT, b"to the peer");
+    let wanted = line.udp(b"to the peer");
     line.side.post(3, EthSend::new(Inline(&wanted)).signaled())?;
     line.side.sent(3, SendOperation::Send)?;
     arrives(bench, 1, wanted.len())?;
@@ -214,7 +218,7 @@ fn nop(bench: &mut Bench) -> Verdict {
     bench.peer.receive(1, 0, 2000)?;
     line.side.post(2, Nop::new().signaled())?;
     line.side.sent(2, SendOperation::Nop)?;
-    let packet = line.udp(UDP_PORT, b"read and kept by the device");
+    let packet = line.udp(b"read and kept by the device");
     line.side.memory.write(0, &packet);
     line.side.post(3, Dump::new(line.side.sge(0, packet.len())).signaled())?;
     line.side.sent(3, SendOperation::Dump)?;
