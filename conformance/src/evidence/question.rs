@@ -246,16 +246,14 @@ fn number(value: u64) -> Seen {
 
 /// Requests of a batch beside the one that fails.
 const OTHERS: u64 = 7;
-/// Without another CQE for so long, none is expected any more: a device takes some 10 microseconds for
-/// each.
-const QUIET: Duration = Duration::from_millis(20);
-
 /// Posts a batch of WRITEs without signals, of which one has an rkey of no region. Returns the number of
-/// CQEs beside that of the failure.
+/// CQEs beside that of the failure, when each request has ended. A device that reports fewer of the
+/// requests behind a failure is waited for as long as for any completion.
 fn others_reported(bench: &mut Bench<'_>, failing: u64) -> Verdict<Seen> {
     let (mut side, door) = bench.rc(&Shape::default())?;
     let (sge, right) = (side.sge(0, 64), door.remote(0));
     let wrong = Remote { rkey: right.rkey ^ 0x5500, ..right };
+    let idle = side.send()?.free_blocks();
     let mut batch = side.send()?.batch();
     for id in 0..=OTHERS {
         let remote = if id == failing { wrong } else { right };
@@ -265,7 +263,7 @@ fn others_reported(bench: &mut Bench<'_>, failing: u64) -> Verdict<Seen> {
     unsafe { batch.ring() };
     let _ = side.next()?;
     let (mut others, mut last) = (0, Instant::now());
-    while last.elapsed() < QUIET {
+    while side.send()?.free_blocks() < idle && last.elapsed() < side.patience() {
         if side.try_next()?.is_some() {
             (others, last) = (others + 1, Instant::now());
         }

@@ -12,7 +12,7 @@ use mlx5::expert::TagCapacity;
 use mlx5::expert::{Tag, TagHeader};
 use mlx5::expert::{TagCompletion, TagConfig, TagError, TagHandle, TagReceive, TmSrq};
 use mlx5::ib::Rc;
-use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::attr::{CqeSize, ScatterToCqe};
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts, SharedReceiveQueue};
 use mlx5::wqe::{InlineGather, SendMessage};
@@ -160,9 +160,15 @@ impl Matcher {
         }
     }
 
-    /// Has an entry removed, and waits: whether it was there.
+    /// Has an entry removed, and waits: whether it was there. If all slots of the CQ are in use, it is by
+    /// reports of appends in succession, of which polls tell nothing.
     fn remove(&mut self, handle: TagHandle) -> bool {
-        self.tags.remove(handle).unwrap();
+        let mut asked = self.tags.remove(handle);
+        if let Err(TagError::Post(PostError::CqFull { .. })) = asked {
+            assert_eq!(self.poll(), None);
+            asked = self.tags.remove(handle);
+        }
+        asked.unwrap();
         match self.wait() {
             TagCompletion::Removed { handle: of, removed, .. } => {
                 assert_eq!(of, handle);
