@@ -1,5 +1,6 @@
 //! The identity of a device: its names, its link, and the state of its port.
 
+pub mod pci;
 mod profile;
 
 use std::collections::BTreeMap;

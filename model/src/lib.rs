@@ -32,7 +32,7 @@
 //! |---|---|---|
 //! | `MLX5_MODEL` | `auto`: where the kernel offers no mlx5 device; `always`; `never` | `auto` |
 //! | `MLX5_MODEL_LINK` | `infiniband`, `roce` | `infiniband` |
-//! | `MLX5_MODEL_NETWORK` | `machine`; `udp:` and an interface or address for each device, whose ports then send RoCEv2 over UDP | `machine` |
+//! | `MLX5_MODEL_NETWORK` | `machine`; `machine:` and an interface or address for each device, whose addresses the ports then have; `udp:` and the same, whose ports then send RoCEv2 over UDP | `machine` |
 //! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual`: see [`Mode`] | `trapped`; under valgrind `polled` |
 //! | `MLX5_MODEL_TIME` | `real`; `virtual`: the devices' clocks say what the work would cost in a model of a device (docs/model.md, "Virtual time") | `real` |
 //! | `MLX5_MODEL_DEVICES` | 1 to 16 | 1 |

@@ -77,9 +77,9 @@ fn copy(from: &Path, to: &Path) {
             symlink(fs::read_link(&path).expect("a link"), &target).expect("a link");
         } else {
             let text = if entry.file_name() == "board_id" {
-                "ATTACKER\n".into()
+                b"ATTACKER\n".to_vec()
             } else {
-                fs::read_to_string(&path).expect("a text")
+                fs::read(&path).expect("its bytes")
             };
             fs::write(&target, text).expect("a file");
             fs::set_permissions(&target, fs::Permissions::from_mode(0o644)).expect("its mode");

@@ -3,19 +3,20 @@
 mod support;
 
 use std::ffi::CString;
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::{fs, io};
 
 use mlx5_model as _;
 use mlx5_sys::verbs::ibv_wc_status;
+use support::namespace;
 use support::role::{Player, hear, play, say};
 use support::target::{meet, reach, target};
 use support::verbs::{Address, Device, Station, Timing};
 
 #[test]
 fn role() {
-    play(&[("target", target), ("island", island)]);
+    play(&[("target", target), ("island", island), ("on-interface", on_interface)]);
 }
 
 const SHORT: Timing = Timing { code: 14, retries: 1 };
@@ -101,4 +102,46 @@ fn processes_of_other_namespaces_are_not_there() {
     neighbour.end_well();
     near.destroy();
     far.destroy();
+}
+
+/// The address of the interface in the test below, as a GID.
+const ADDRESS: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
+
+/// Looks at the port, and speaks over its IPv4 address.
+fn on_interface() -> i32 {
+    let port = "/sys/class/infiniband/mlx5_0/ports/1";
+    let text = |path: String| fs::read_to_string(&path).expect(&path).trim().to_owned();
+    let folder = "/sys/class/infiniband/mlx5_0/device/net/d0";
+    let shown = Command::new("ip").args(["link", "show", "d0"]).output().expect("iproute2");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains(&text(format!("{folder}/address"))), "{shown}");
+    assert!(shown.contains(&format!("mtu {} ", text(format!("{folder}/mtu")))), "{shown}");
+    assert!(shown.starts_with(&format!("{}: d0", text(format!("{folder}/ifindex")))), "{shown}");
+    let index = (0..16).find(|index| {
+        text(format!("{port}/gids/{index}")) == "0000:0000:0000:0000:0000:ffff:c000:0201"
+    });
+    let index = index.expect("the address among the GIDs");
+    assert_eq!(text(format!("{port}/gid_attrs/ndevs/{index}")), "d0");
+
+    let device = Device::open(0);
+    let (near, far) = (Station::new(device), Station::new(device));
+    near.connect_over(far.address(), Timing::PATIENT, Some((index, ADDRESS)));
+    far.connect_over(near.address(), Timing::PATIENT, Some((index, ADDRESS)));
+    near.write(1, 0, 64, far.address());
+    let done = near.wait();
+    assert_eq!((done.id, done.status), (1, ibv_wc_status::IBV_WC_SUCCESS));
+    0
+}
+
+#[test]
+fn a_port_of_the_machines_fabric_has_the_addresses_of_an_interface() {
+    let mut shell = Command::new("sh");
+    let script = "ip link add d0 type veth peer name d1 && ip address add 192.0.2.1/24 dev d0 && \
+                  ip link set d1 up && ip link set d0 mtu 4200 up && exec \"$@\"";
+    let own = std::env::current_exe().expect("the test knows its executable");
+    shell.args(["-c", script, "sh"]).arg(own);
+    shell.env("MLX5_MODEL_NETWORK", "machine:d0").env_remove("MLX5_MODEL_LINK");
+    let mut command = Player::through(shell, "on-interface");
+    namespace::isolate(&mut command);
+    Player::start(command).end_well();
 }

@@ -4,6 +4,7 @@
 use mlx5_model::card::{Card, Profile};
 use mlx5_model::clock::Clock;
 use mlx5_model::engine::Engine;
+use mlx5_model::identity::pci;
 use mlx5_model::memory::Memory as _;
 use mlx5_model::object::Memic;
 
@@ -13,7 +14,7 @@ use crate::options::Log;
 use crate::vectors::{self, Vectors};
 
 /// Bytes of the BAR: a page for each UAR number, and then the window of the device's own memory.
-pub const SIZE: u64 = 1 << 26;
+pub const SIZE: u64 = pci::BAR_SIZE;
 /// Offset of the MSI-X table.
 pub const VECTORS: u64 = 0x2000;
 /// Offset of the pending bits.

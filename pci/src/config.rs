@@ -1,25 +1,19 @@
 //! The configuration space: type 0 header, power management, vendor capability, PCI Express, MSI-X.
 
+use mlx5_model::card::Link;
+use mlx5_model::identity::pci;
+
 use crate::bar;
 use crate::vectors;
 
 /// Bytes of the configuration space. No extended capability is in it.
 pub const SIZE: usize = 4096;
 
-/// Vendor.
-const VENDOR: u16 = 0x15b3;
-/// A network controller, for InfiniBand and Ethernet alike.
-const CLASS: u32 = 0x02_0700;
-
 /// Offsets of registers.
 mod at {
     pub const COMMAND: usize = 0x04;
-    pub const STATUS: usize = 0x06;
-    pub const CLASS: usize = 0x08;
     pub const BAR: usize = 0x10;
-    pub const SUBSYSTEM: usize = 0x2c;
-    pub const CAPABILITIES: usize = 0x34;
-    pub const POWER: usize = 0x40;
+    pub const POWER: usize = mlx5_model::identity::pci::CAPABILITIES as usize;
     pub const VENDOR: usize = 0x48;
     pub const EXPRESS: usize = 0x60;
     pub const MSIX: usize = 0x9c;
@@ -54,22 +48,15 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// Creates the configuration space of a device, which is the number that PCI has of it.
-    pub fn new(device: u16) -> Self {
+    /// Creates the configuration space of a device, which is the number that PCI has of it, with ports of
+    /// this link.
+    pub fn new(device: u16, link: Link) -> Self {
         let mut space = Self { bytes: vec![0; SIZE], writable: vec![0; SIZE] };
-        space.put(0, &VENDOR.to_le_bytes());
-        space.put(2, &device.to_le_bytes());
+        space.put(0, &pci::header(device, link));
         // Memory space, bus master, parity, SERR, no INTx.
         space.allow(at::COMMAND, &0x0546u16.to_le_bytes());
-        // There are capabilities.
-        space.put(at::STATUS, &0x0010u16.to_le_bytes());
-        space.put(at::CLASS, &(CLASS << 8).to_le_bytes());
-        // 64 bits, prefetchable. The bits below the size are fixed, which tells the size.
-        space.put(at::BAR, &0x0cu32.to_le_bytes());
+        // The bits below the size are fixed, which tells the size.
         space.allow(at::BAR, &(!(bar::SIZE - 1)).to_le_bytes());
-        space.put(at::SUBSYSTEM, &VENDOR.to_le_bytes());
-        space.put(at::SUBSYSTEM + 2, &0x0001u16.to_le_bytes());
-        space.put(at::CAPABILITIES, &[at::POWER as u8]);
         space.put_capabilities();
         space
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use mlx5_model::card::{Card, Profile};
+use mlx5_model::card::{Card, Link, Profile};
 use mlx5_model::clock::Clock;
 use mlx5_model::engine::Engine;
 use mlx5_model::memory::Fault;
@@ -60,6 +60,7 @@ pub struct Function {
     clock: Clock,
     log: Log,
     profile: Profile,
+    link: Link,
     config: ConfigSpace,
     registers: Registers,
     combiner: Combiner,
@@ -76,9 +77,9 @@ impl Function {
         vectors: Arc<Vectors>,
         log: Log,
     ) -> Self {
-        let (clock, profile) =
-            engine.enter(card, |card| (card.clock.clone(), card.identity.profile));
-        let (config, registers) = (ConfigSpace::new(profile.device()), Registers::default());
+        let (clock, profile, link) = engine
+            .enter(card, |card| (card.clock.clone(), card.identity.profile, card.identity.link));
+        let (config, registers) = (ConfigSpace::new(profile.device(), link), Registers::default());
         let combiner = Combiner::default();
         Self {
             engine,
@@ -88,6 +89,7 @@ impl Function {
             clock,
             log,
             profile,
+            link,
             config,
             registers,
             combiner,
@@ -97,7 +99,7 @@ impl Function {
 
     /// Resets the function. The client keeps its mappings and eventfds.
     pub fn reset(&mut self) {
-        self.config = ConfigSpace::new(self.profile.device());
+        self.config = ConfigSpace::new(self.profile.device(), self.link);
         self.registers = Registers::default();
         self.combiner.clear();
         self.engine.enter(self.card, Card::reset);

@@ -12,7 +12,7 @@ use crate::protocol::Refusal;
 use crate::signaller::Signaller;
 
 /// Vectors of a function.
-pub const COUNT: usize = 64;
+pub const COUNT: usize = mlx5_model::identity::pci::VECTORS;
 /// Bytes of an entry of the table.
 const ENTRY: usize = 16;
 /// Bytes of the table.

@@ -106,6 +106,15 @@ use lock::{Guard, Lock};
 use pace::Order;
 use shared::{Directory, Outside, Times};
 
+/// Remembers the addresses of this machine's ports, which are on these interfaces, for [`neighbour`].
+pub(crate) fn remember(ports: &[Interface]) {
+    let each = |port: &Interface| {
+        let mac = port.port_mac();
+        port.gids.iter().map(move |gid| (*gid, mac)).collect::<Vec<_>>()
+    };
+    config::remember(ports.iter().flat_map(each).collect());
+}
+
 /// Delivers an MSI-X vector: the device's index, the device, the vector.
 pub type Interrupt = Box<dyn Fn(usize, &mut Card, u32) + Send + Sync>;
 

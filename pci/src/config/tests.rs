@@ -6,7 +6,7 @@ fn word(space: &mut ConfigSpace, at: u64) -> u32 {
 
 #[test]
 fn the_bar_tells_its_size() {
-    let mut space = ConfigSpace::new(0x101b);
+    let mut space = ConfigSpace::new(0x101b, Link::InfiniBand);
     assert_eq!(word(&mut space, 0), 0x101b_15b3);
     space.write(0x10, &[0xff; 8]).unwrap();
     let (low, high) = (word(&mut space, 0x10), word(&mut space, 0x14));
@@ -17,7 +17,7 @@ fn the_bar_tells_its_size() {
 
 #[test]
 fn the_capabilities_are_a_list() {
-    let mut space = ConfigSpace::new(0x101b);
+    let mut space = ConfigSpace::new(0x101b, Link::InfiniBand);
     let mut at = u64::from(space.read(0x34, 1).unwrap()[0]);
     let mut found = Vec::new();
     while at != 0 {
@@ -30,7 +30,7 @@ fn the_capabilities_are_a_list() {
 
 #[test]
 fn a_store_changes_only_what_is_writable() {
-    let mut space = ConfigSpace::new(0x101b);
+    let mut space = ConfigSpace::new(0x101b, Link::InfiniBand);
     let before = space.bytes.clone();
     assert_eq!(space.write(0, &[0xff; SIZE]), Some(Effect::Reset));
     for (at, (before, after)) in before.iter().zip(&space.bytes).enumerate() {
@@ -41,7 +41,7 @@ fn a_store_changes_only_what_is_writable() {
 
 #[test]
 fn one_bit_starts_a_reset_and_reads_as_zero() {
-    let mut space = ConfigSpace::new(0x101b);
+    let mut space = ConfigSpace::new(0x101b, Link::InfiniBand);
     assert_eq!(space.write(at::CONTROL as u64, &[0x10, 0x29]), Some(Effect::None));
     assert_eq!(space.write(at::CONTROL as u64, &[0x10, 0xa9]), Some(Effect::Reset));
     assert_eq!(space.read(at::CONTROL as u64, 2).unwrap(), [0x10, 0x29]);
@@ -50,8 +50,15 @@ fn one_bit_starts_a_reset_and_reads_as_zero() {
 
 #[test]
 fn accesses_beyond_the_end_are_refused() {
-    let mut space = ConfigSpace::new(0x101b);
+    let mut space = ConfigSpace::new(0x101b, Link::InfiniBand);
     assert_eq!(space.read(SIZE as u64 - 1, 2), None);
     assert_eq!(space.read(u64::MAX, 4), None);
     assert_eq!(space.write(SIZE as u64 - 2, &[0; 4]), None);
+}
+
+#[test]
+fn the_class_is_that_of_the_link() {
+    let class = |link| word(&mut ConfigSpace::new(0x101b, link), 8) >> 8;
+    assert_eq!(class(Link::InfiniBand), 0x02_0700);
+    assert_eq!(class(Link::Roce), 0x02_0000);
 }

@@ -104,6 +104,9 @@ fn interrupts(situation: &Situation) -> Check {
         "events (not polling) are delivered by interrupts; of another node, or moved about by \
          irqbalance, they are late",
     );
+    if situation.model {
+        return question.not_applicable("the model has no interrupts of this machine");
+    }
     let folder = situation.function().map_or("", |function| &function.folder);
     let irqs = tree.list(&format!("{folder}/msi_irqs"));
     if irqs.is_empty() {

@@ -39,7 +39,8 @@ fn wrong(report: &Value) -> Vec<&str> {
 #[test]
 fn a_machine_without_a_card_is_told_so() {
     let vendor = |path: &Path| fs::read_to_string(path.join("vendor")).unwrap_or_default();
-    let functions = fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
+    // By a path that the model of this process does not see.
+    let functions = fs::read_dir("/./sys/bus/pci/devices").into_iter().flatten().flatten();
     let has_card = functions.filter(|entry| vendor(&entry.path()).trim() == "0x15b3").count() > 0;
     let mut command = mlx5(&["doctor", "--no-traffic"]);
     command.env_remove("MLX5_MODEL");
@@ -230,7 +231,7 @@ fn a_wrong_gid_index_is_named_and_fails() {
             &format!("port 1 GID {index}"),
             "broken",
             why,
-            "use GID index 1 (198.18.0.1, RoCE v2)",
+            "use GID index 1 (198.18.0.1, RoCE v2, mlx5view0)",
         );
         // And so it is: with that index no message can be sent.
         assert_eq!(check(&report, "port 1 message")["verdict"], "broken");

@@ -27,6 +27,8 @@ pub(crate) struct Interface {
     pub index: u32,
     /// Its Ethernet address; zeros where it has none.
     pub mac: [u8; 6],
+    /// Its MTU in bytes.
+    pub mtu: u32,
     /// log2 of the largest payload that fits its packets.
     pub log_mtu: u32,
     /// Its addresses: link-local ones first, then IPv4, then other IPv6 addresses.
@@ -83,12 +85,12 @@ impl Interface {
                 256 + ethernet::ROCE_HEADERS
             )
         })?;
-        Ok(Self { name: name.clone(), index: known.index, mac: known.mac, log_mtu, gids })
+        Ok(Self { name: name.clone(), index: known.index, mac: known.mac, mtu, log_mtu, gids })
     }
 
     /// Returns the Ethernet address of a port on it. Without an Ethernet address of its own, it is the
     /// one that follows from the first GID.
-    pub(super) fn port_mac(&self) -> [u8; 6] {
+    pub(crate) fn port_mac(&self) -> [u8; 6] {
         match self.mac {
             [0, 0, 0, 0, 0, 0] => self.gids.first().map_or(self.mac, mac),
             mac => mac,

@@ -14,6 +14,7 @@ use super::super::process::real;
 use super::super::request::ioctl;
 use super::super::tree::discovery::{Discovery, discovery, observes};
 use super::super::visitor::{self, Resources};
+use super::interfaces;
 use super::memory::{self, Door};
 use super::open::{self, owned};
 use crate::frontend::cm::{self, CmFile};
@@ -80,7 +81,14 @@ interpose! {
         if request == ioctl::RDMA_VERBS_IOCTL && observes() {
             return observe::ioctl(fd, argument);
         }
-        real::ioctl(fd, request, argument)
+        match interfaces::asked(request, argument as u64) {
+            None => real::ioctl(fd, request, argument),
+            Some(Ok(())) => 0,
+            Some(Err(error)) => {
+                set_errno(error.0);
+                -1
+            }
+        }
     }
     mmap(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
         if fd >= 0 && owned(fd) {

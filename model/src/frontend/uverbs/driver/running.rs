@@ -7,7 +7,7 @@ use super::super::process::descriptors::{self, Descriptors};
 use super::super::process::errno::{Errno, Result};
 use super::super::process::trap;
 use super::super::process::{in_children, own_process};
-use super::super::tree::config::{Config, Network, Time};
+use super::super::tree::config::{Carrier, Config, Time};
 use super::super::tree::discovery::{Discovery, discovery};
 use super::function::{Function, Interrupts};
 use super::pins::Bus;
@@ -17,7 +17,7 @@ use crate::capture::Capture;
 use crate::card::{Card, Identity};
 use crate::clock::Clock;
 use crate::cost::VirtualTime;
-use crate::engine::{Engine, Interrupt, Shield};
+use crate::engine::{self, Engine, Interrupt, Shield};
 use crate::frontend::cm::Manager;
 use crate::memory::ProcessMemory;
 use crate::private::{complain, system};
@@ -140,9 +140,14 @@ impl Running {
                 interrupts.serve(card, vector);
             }
         });
-        let engine = match &offer.config.network {
-            Network::Machine => Engine::connected(&domain, cards, interrupt),
-            Network::Udp(_) => Engine::on_network(&domain, &offer.interfaces, cards, interrupt),
+        let engine = match offer.config.network.carrier {
+            Carrier::Machine => {
+                if !offer.interfaces.is_empty() {
+                    engine::remember(&offer.interfaces);
+                }
+                Engine::connected(&domain, cards, interrupt)
+            }
+            Carrier::Udp => Engine::on_network(&domain, &offer.interfaces, cards, interrupt),
         }
         .map_err(|error| {
             complain!("the cards cannot reach other processes: {error}");

@@ -107,7 +107,7 @@ fn entry(file: &CommandFile, port: u32, index: usize) -> Option<GidEntry> {
         port_num: port,
         // IB_UVERBS_GID_TYPE_IB, _ROCE_V2
         gid_type: if device.link == Link::InfiniBand { 0 } else { 2 },
-        netdev_ifindex: 0,
+        netdev_ifindex: device.netdev.as_ref().map_or(0, |netdev| netdev.index),
     })
 }
 

@@ -101,6 +101,8 @@ macro_rules! next {
 }
 
 next! {
+    if_nametoindex(name: *const c_char) -> c_uint;
+    if_indextoname(index: c_uint, to: *mut c_char) -> *mut c_char;
     open(path: *const c_char, flags: c_int, mode: mode_t; variadic) -> c_int;
     open64(path: *const c_char, flags: c_int, mode: mode_t; variadic) -> c_int;
     openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t; variadic) -> c_int;

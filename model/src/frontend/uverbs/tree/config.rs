@@ -50,36 +50,65 @@ pub(crate) enum Pages {
     NonCached,
 }
 
-/// What carries packets to the ports of other machines.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Network {
-    /// Nothing: the ports are those of the fabric of this machine.
+/// What carries packets between ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// The fabric of this machine.
     Machine,
-    /// UDP: the port of each device is on an interface, given by its name or an address.
-    Udp(Vec<String>),
+    /// UDP, also to other machines.
+    Udp,
+}
+
+/// The network that the ports are on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Network {
+    pub carrier: Carrier,
+    /// The interface of each device, by its name or an address. Without any, interfaces are views.
+    pub interfaces: Vec<String>,
 }
 
 impl Network {
     /// Returns the name of the fabric: devices of other fabrics are out of reach.
     pub fn domain(&self, link: Link) -> String {
-        match (self, link) {
-            (Self::Udp(interfaces), _) => {
-                // Names of sockets are short.
-                format!("udp-{:08x}", crc32fast::hash(interfaces.join(",").as_bytes()))
-            }
-            (Self::Machine, Link::InfiniBand) => "infiniband".into(),
-            (Self::Machine, Link::Roce) => "roce".into(),
+        // Names of sockets are short.
+        let hash = || crc32fast::hash(self.interfaces.join(",").as_bytes());
+        match (self.carrier, link) {
+            (Carrier::Udp, _) => format!("udp-{:08x}", hash()),
+            (Carrier::Machine, Link::InfiniBand) => "infiniband".into(),
+            (Carrier::Machine, Link::Roce) if self.interfaces.is_empty() => "roce".into(),
+            (Carrier::Machine, Link::Roce) => format!("roce-{:08x}", hash()),
         }
     }
 
+    /// The fabric of this machine, and views for interfaces.
+    const MACHINE: Self = Self { carrier: Carrier::Machine, interfaces: Vec::new() };
+
     fn parse(text: &str) -> Option<Self> {
         if text == "machine" {
-            return Some(Self::Machine);
+            return Some(Self::MACHINE);
         }
-        let interfaces: Vec<String> =
-            text.strip_prefix("udp:")?.split(',').map(str::to_owned).collect();
+        let (carrier, names) = match text.split_once(':')? {
+            ("machine", names) => (Carrier::Machine, names),
+            ("udp", names) => (Carrier::Udp, names),
+            _ => return None,
+        };
+        let interfaces: Vec<String> = names.split(',').map(str::to_owned).collect();
         let fine = interfaces.len() <= DEVICES && interfaces.iter().all(|name| !name.is_empty());
-        fine.then_some(Self::Udp(interfaces))
+        fine.then_some(Self { carrier, interfaces })
+    }
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.carrier {
+            Carrier::Machine => "machine",
+            Carrier::Udp => "udp",
+        })?;
+        if self.interfaces.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ":{}", self.interfaces.join(","))
+        }
     }
 }
 
@@ -246,9 +275,9 @@ impl Config {
         let prefetch = seed(get, "MLX5_MODEL_PREFETCH")?;
         let placement = seed(get, "MLX5_MODEL_PLACEMENT")?;
         let network = network(get, link, devices)?;
-        let (devices, link) = match &network {
-            Network::Machine => (devices.unwrap_or(1), link.unwrap_or(Link::InfiniBand)),
-            Network::Udp(interfaces) => (interfaces.len(), Link::Roce),
+        let (devices, link) = match network.interfaces.len() {
+            0 => (devices.unwrap_or(1), link.unwrap_or(Link::InfiniBand)),
+            interfaces => (interfaces, Link::Roce),
         };
         let mode = mode.unwrap_or(default);
         let time = time(get, mode, &network)?;
@@ -437,24 +466,22 @@ fn network(
     link: Option<Link>,
     devices: Option<usize>,
 ) -> Result<Network, String> {
-    let Some(text) = get("MLX5_MODEL_NETWORK")? else { return Ok(Network::Machine) };
+    let Some(text) = get("MLX5_MODEL_NETWORK")? else { return Ok(Network::MACHINE) };
     let network = Network::parse(&text).ok_or_else(|| {
         format!(
-            "MLX5_MODEL_NETWORK is {text:?}, not \"machine\", or \"udp:\" and an interface or address \
-             for each device"
+            "MLX5_MODEL_NETWORK is {text:?}, not \"machine\", or \"machine:\" or \"udp:\" and an interface \
+             or address for each device"
         )
     })?;
-    if let Network::Udp(interfaces) = &network {
-        if link == Some(Link::InfiniBand) {
-            return Err(format!("MLX5_MODEL_NETWORK={text} carries MLX5_MODEL_LINK=roce alone"));
-        }
-        if devices.is_some_and(|devices| devices != interfaces.len()) {
-            return Err(format!(
-                "MLX5_MODEL_NETWORK={text} has {} interfaces, one for each device: \
-                 MLX5_MODEL_DEVICES is another number",
-                interfaces.len()
-            ));
-        }
+    let interfaces = network.interfaces.len();
+    if interfaces > 0 && link == Some(Link::InfiniBand) {
+        return Err(format!("MLX5_MODEL_NETWORK={text} carries MLX5_MODEL_LINK=roce alone"));
+    }
+    if interfaces > 0 && devices.is_some_and(|devices| devices != interfaces) {
+        return Err(format!(
+            "MLX5_MODEL_NETWORK={text} has {interfaces} interfaces, one for each device: \
+             MLX5_MODEL_DEVICES is another number"
+        ));
     }
     Ok(network)
 }
@@ -467,9 +494,9 @@ fn time(
 ) -> Result<Time, String> {
     let values = [("real", Time::Real), ("virtual", Time::Virtual)];
     let time = choose(get, "MLX5_MODEL_TIME", &values)?.unwrap_or(Time::Real);
-    match (time, mode, network) {
-        (Time::Real, ..) | (_, Mode::Trapped, Network::Machine) => Ok(time),
-        (_, Mode::Trapped, Network::Udp(_)) => Err("MLX5_MODEL_TIME=virtual is for devices of one \
+    match (time, mode, network.carrier) {
+        (Time::Real, ..) | (_, Mode::Trapped, Carrier::Machine) => Ok(time),
+        (_, Mode::Trapped, Carrier::Udp) => Err("MLX5_MODEL_TIME=virtual is for devices of one \
              process: packets of MLX5_MODEL_NETWORK=udp carry no virtual time; leave one of them out"
             .into()),
         (_, Mode::Polled | Mode::Manual, _) => Err("MLX5_MODEL_TIME=virtual has to see every store: \

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 use super::super::process::trap;
-use super::config::{self, Config, Network, When};
+use super::config::{self, Config, When};
 use super::identity::Device;
 use super::sysfs::{self, NODE, Tree};
 use crate::card::Identity;
@@ -129,17 +129,14 @@ fn decide() -> Result<Discovery, String> {
         When::Auto if sysfs::hardware() => return Ok(Discovery::Off),
         When::Auto | When::Always => {}
     }
-    let interfaces = match &config.network {
-        Network::Machine => Vec::new(),
-        Network::Udp(names) => {
-            let found: Result<Vec<_>, _> = names.iter().map(|name| Interface::find(name)).collect();
-            found.map_err(|error| format!("MLX5_MODEL_NETWORK=udp:{}: {error}", names.join(",")))?
-        }
-    };
+    let names = &config.network.interfaces;
+    let found: Result<Vec<_>, _> = names.iter().map(|name| Interface::find(name)).collect();
+    let interfaces =
+        found.map_err(|error| format!("MLX5_MODEL_NETWORK={}: {error}", config.network))?;
     sysfs::check_node(NODE)?;
     let devices: Vec<Device> = named(&config, &interfaces, 0)
         .enumerate()
-        .map(|(index, identity)| Device::new(index, &identity))
+        .map(|(index, identity)| Device::new(index, &identity, interfaces.get(index)))
         .collect();
     let tree = Tree::new(&devices, config.node)
         .map_err(|error| format!("the folder that stands for sysfs cannot be made: {error}"))?;

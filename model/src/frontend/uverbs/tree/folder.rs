@@ -18,12 +18,19 @@ use crate::private::{OwnFd, check, files, system};
 
 /// An entry of the tree.
 pub(super) enum Entry {
-    /// A file with this text.
-    File(String),
+    /// A file with these bytes.
+    File(Vec<u8>),
     /// A symbolic link to this target.
     Link(String),
     /// A file that its owner may not open.
     Forbidden,
+}
+
+impl Entry {
+    /// A file of one attribute: the text and a newline.
+    pub fn text(text: &str) -> Self {
+        Self::File(format!("{text}\n").into_bytes())
+    }
 }
 
 /// Prefix of the names of drafts.
@@ -60,7 +67,8 @@ fn sum(entries: &[(String, Entry)]) -> u64 {
     for (path, entry) in entries {
         add(path.as_bytes());
         match entry {
-            Entry::File(text) | Entry::Link(text) => add(text.as_bytes()),
+            Entry::File(bytes) => add(bytes),
+            Entry::Link(target) => add(target.as_bytes()),
             Entry::Forbidden => add(b"forbidden"),
         }
     }
@@ -189,8 +197,8 @@ fn is_complete(root: &Path, entries: &[(String, Entry)]) -> bool {
     entries.iter().all(|(path, entry)| {
         let path = root.join(path);
         match entry {
-            Entry::File(text) => {
-                is_file(&path).is_some_and(|found| found.st_size as usize == text.len())
+            Entry::File(bytes) => {
+                is_file(&path).is_some_and(|found| found.st_size as usize == bytes.len())
             }
             Entry::Link(target) => {
                 files::target(path).is_ok_and(|found| found == Path::new(target))
@@ -256,7 +264,7 @@ impl Draft {
                 files::make_folders(parent, 0o700)?;
             }
             match entry {
-                Entry::File(text) => (&create(&path, 0o600)?).write_all(text.as_bytes())?,
+                Entry::File(bytes) => (&create(&path, 0o600)?).write_all(bytes)?,
                 Entry::Link(target) => files::link(target, &path)?,
                 Entry::Forbidden => drop(create(&path, 0o000)?),
             }

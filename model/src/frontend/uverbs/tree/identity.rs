@@ -3,7 +3,9 @@
 //! Every process of the machine sees the same devices, as with hardware. So everything here follows
 //! from the device's number and its identity alone.
 
+use super::netdev::Netdev;
 use crate::card::{Identity, Link, PortState, Profile};
+use crate::fabric::udp::Interface;
 use crate::transport::p_key;
 
 /// The names of a device and the addresses of its port.
@@ -27,19 +29,21 @@ pub(crate) struct Device {
     pub profile: Profile,
     /// The filled entries at the beginning of the GID table.
     pub gids: Vec<[u8; 16]>,
+    /// The network interface of a RoCE port.
+    pub netdev: Option<Netdev>,
 }
 
 /// PCI domain and bus of every card, and the folder of `/sys/devices` they are in.
 pub(super) const BUS: &str = "pci6d35:00";
 
-/// PCI vendor: Mellanox.
-pub(super) const VENDOR: u16 = 0x15b3;
 /// The board id by which users recognize the model: in sysfs, and from there in `ibv_devinfo`.
 pub(super) const BOARD_ID: &str = "MLX5-MODEL";
 
 impl Device {
-    /// Device number `index` of the machine, which has this identity.
-    pub fn new(index: usize, identity: &Identity) -> Self {
+    /// Device number `index` of the machine, which has this identity, and is on this interface if it is
+    /// on one.
+    pub fn new(index: usize, identity: &Identity, interface: Option<&Interface>) -> Self {
+        let netdev = || Netdev::new(index, identity, interface);
         Self {
             name: format!("mlx5_{index}"),
             pci: format!("6d35:00:{index:02x}.0"),
@@ -50,6 +54,7 @@ impl Device {
             log_mtu: identity.log_mtu(),
             profile: identity.profile,
             gids: identity.gids.clone(),
+            netdev: (identity.link == Link::Roce).then(netdev),
         }
     }
 

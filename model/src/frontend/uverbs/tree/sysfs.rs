@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use super::config::Node;
 use super::counters;
 use super::folder::{self, Entry};
-use super::identity::{self, BOARD_ID, BUS, Device, VENDOR};
+use super::identity::{self, BOARD_ID, Device};
+use super::pci;
 use crate::card::{Link, PortState};
 use crate::private::{files, system};
 
@@ -32,12 +33,14 @@ pub(crate) const CONNECTIONS: &[u8] = b"/dev/infiniband/rdma_cm";
 const NODE_NUMBER: &str = "1:7";
 
 /// Folders and prefixes that are redirected into the tree.
-const REDIRECTED: [&str; 5] = [
+const REDIRECTED: [&str; 7] = [
     "/sys/class/infiniband",
     "/dev/infiniband",
     "/sys/class/misc/rdma_cm",
     "/sys/devices/pci6d35:00",
-    "/sys/bus/pci/devices/6d35:",
+    "/sys/bus/pci/devices",
+    "/sys/bus/pci/drivers/mlx5_core",
+    "/sys/class/net/mlx5view",
 ];
 
 /// The tree of a machine with these devices.
@@ -99,11 +102,12 @@ impl Tree {
             .map_or(0, |last| last + 1);
         let mut entries = Vec::new();
         for (index, device) in devices.iter().enumerate() {
+            pci::describe(&mut entries, index, device);
             describe(&mut entries, device, first + index);
             entries.extend(node_of(first + index, node));
         }
         let file = |entries: &mut Vec<_>, path: &str, text: &str| {
-            entries.push((path.to_string(), Entry::File(format!("{text}\n"))));
+            entries.push((path.to_string(), Entry::text(text)));
         };
         file(&mut entries, "sys/class/infiniband_verbs/abi_version", "6");
         file(&mut entries, "sys/class/infiniband_mad/abi_version", "5");
@@ -114,6 +118,9 @@ impl Tree {
             keep(&mut entries, &format!("{CLASS}/{class}"), &format!("sys/class/{class}"));
         }
         keep(&mut entries, NODES, "dev/infiniband");
+        for folder in [pci::FUNCTIONS, pci::DRIVER] {
+            keep(&mut entries, &format!("/./{folder}"), folder);
+        }
         Ok(Self { root: folder::settle(&entries)?, first, devices: devices.len() })
     }
 
@@ -164,40 +171,12 @@ fn node_of(number: usize, node: Node) -> Option<(String, Entry)> {
 
 /// Everything about one device.
 fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) {
-    let pci = format!("sys/devices/{BUS}/{}", device.pci);
+    let pci = pci::folder(device);
     let ib = format!("{pci}/infiniband/{}", device.name);
     let uverbs = format!("{pci}/infiniband_verbs/uverbs{number}");
-    let class = if device.link == Link::InfiniBand { 0x020700 } else { 0x020000 };
     let guid = eui(device.guid);
-    let part = device.profile.device();
 
-    let mut file = |path: String, text: &str| {
-        entries.push((path, Entry::File(format!("{text}\n"))));
-    };
-    for (name, text) in [
-        ("vendor", format!("{VENDOR:#06x}")),
-        ("device", format!("{part:#06x}")),
-        ("subsystem_vendor", format!("{VENDOR:#06x}")),
-        ("subsystem_device", "0x0000".into()),
-        ("class", format!("{class:#08x}")),
-        ("revision", "0x00".into()),
-        ("numa_node", "-1".into()),
-        ("local_cpus", cpu_mask()),
-        ("local_cpulist", cpu_list()),
-        ("current_link_speed", "16.0 GT/s PCIe".into()),
-        ("current_link_width", "16".into()),
-        ("max_link_speed", "16.0 GT/s PCIe".into()),
-        ("max_link_width", "16".into()),
-        (
-            "modalias",
-            format!(
-                "pci:v{VENDOR:08X}d{part:08X}sv{VENDOR:08X}sd00000000bc02sc{:02X}i00",
-                class >> 8 & 0xff
-            ),
-        ),
-    ] {
-        file(format!("{pci}/{name}"), &text);
-    }
+    let mut file = |path: String, text: &str| entries.push((path, Entry::text(text)));
     for (name, text) in [
         ("node_type", "1: CA"),
         ("node_guid", &guid),
@@ -222,9 +201,11 @@ fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) 
         (format!("{uverbs}/device"), format!("../../../{}", device.pci)),
         (format!("sys/class/infiniband/{}", device.name), format!("../../../{ib}")),
         (format!("sys/class/infiniband_verbs/uverbs{number}"), format!("../../../{uverbs}")),
-        (format!("sys/bus/pci/devices/{}", device.pci), format!("../../../../{pci}")),
     ] {
         entries.push((path, Entry::Link(target)));
+    }
+    if let Some(netdev) = &device.netdev {
+        netdev.describe(entries, &pci);
     }
 }
 
@@ -275,6 +256,9 @@ fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
         if entry.is_some() {
             let kind = if ethernet { "RoCE v2" } else { "IB/RoCE v1" };
             file(format!("{path}/gid_attrs/types/{index}"), kind);
+            if let Some(netdev) = &device.netdev {
+                file(format!("{path}/gid_attrs/ndevs/{index}"), &netdev.name);
+            }
         }
     }
     for index in 0..device.pkey_table_size() {
@@ -289,23 +273,6 @@ fn eui(guid: u64) -> String {
         .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
         .collect();
     words.join(":")
-}
-
-fn cpu_list() -> String {
-    format!("0-{}", system::processors() - 1)
-}
-
-/// One bit for each processor, in words of 32, the highest first.
-fn cpu_mask() -> String {
-    let cpus = system::processors();
-    let words: Vec<String> = (0..cpus.div_ceil(32))
-        .rev()
-        .map(|word| {
-            let bits = (cpus - word * 32).min(32);
-            format!("{:08x}", u32::MAX >> (32 - bits))
-        })
-        .collect();
-    words.join(",")
 }
 
 #[cfg(test)]

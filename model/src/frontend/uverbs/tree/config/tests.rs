@@ -123,17 +123,31 @@ fn an_ethernet_port_waits_for_no_subnet_manager() {
 }
 
 #[test]
+fn ports_of_the_machines_fabric_may_be_on_interfaces() {
+    let network = ("MLX5_MODEL_NETWORK", "machine:eth0,eth1");
+    let config = read(&[network, ("MLX5_MODEL_TIME", "virtual")]).unwrap();
+    assert_eq!((config.devices, config.link), (2, Link::Roce));
+    assert_eq!(config.network.carrier, Carrier::Machine);
+    assert_eq!(config.network.interfaces, ["eth0", "eth1"]);
+    assert!(read(&[network, ("MLX5_MODEL_LINK", "infiniband")]).is_err());
+    // Ports with other addresses are out of reach.
+    let usual = read(&[("MLX5_MODEL_LINK", "roce")]).unwrap();
+    assert_ne!(config.network.domain(Link::Roce), usual.network.domain(Link::Roce));
+}
+
+#[test]
 fn udp_has_a_roce_device_for_each_interface() {
     let udp = ("MLX5_MODEL_NETWORK", "udp:eth0,192.0.2.1");
     let config = read(&[udp]).unwrap();
     assert_eq!((config.link, config.devices), (Link::Roce, 2));
-    assert_eq!(config.network, Network::Udp(vec!["eth0".into(), "192.0.2.1".into()]));
+    let interfaces = vec!["eth0".into(), "192.0.2.1".into()];
+    assert_eq!(config.network, Network { carrier: Carrier::Udp, interfaces });
     read(&[udp, ("MLX5_MODEL_LINK", "roce"), ("MLX5_MODEL_DEVICES", "2")]).unwrap();
     for other in [("MLX5_MODEL_LINK", "infiniband"), ("MLX5_MODEL_DEVICES", "1")] {
         let error = read(&[udp, other]).unwrap_err();
         assert!(error.contains("MLX5_MODEL_NETWORK") && error.contains(other.0), "{error}");
     }
-    assert_eq!(read(&[("MLX5_MODEL_NETWORK", "machine")]).unwrap().network, Network::Machine);
+    assert_eq!(read(&[("MLX5_MODEL_NETWORK", "machine")]).unwrap().network, Network::MACHINE);
 }
 
 #[test]
@@ -169,6 +183,8 @@ fn a_value_that_is_not_known_is_refused_by_name() {
         ("MLX5_MODEL_NETWORK", "eth0"),
         ("MLX5_MODEL_NETWORK", "udp:"),
         ("MLX5_MODEL_NETWORK", "udp:eth0,"),
+        ("MLX5_MODEL_NETWORK", "machine:"),
+        ("MLX5_MODEL_NETWORK", "tcp:eth0"),
     ] {
         let error = read(&[(name, value)]).unwrap_err();
         assert!(error.contains(name) && error.contains(value), "{error}");
