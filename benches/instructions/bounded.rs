@@ -39,7 +39,7 @@ struct Judged {
     most: (f64, &'static str),
     /// The cycles of the row and of its floor.
     least: [f64; 2],
-    /// What was measured. It stays, so that the next pass gets other memory: some processors take twice as
+    /// The sides so far. They stay, so that the next pass gets other memory: some processors take twice as
     /// long where addresses of a row are equal in certain bits.
     measured: Vec<[Timed; 2]>,
 }

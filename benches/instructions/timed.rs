@@ -14,7 +14,7 @@ use rig::verbs::QpMemory;
 /// Calls before the clock starts, so that it finds caches and predictors warm, and while it runs.
 const WARM: usize = 32;
 pub const CALLS: usize = 64;
-/// How often a clock that goes in steps runs for a sample. On Zen 4 a step is 26 cycles, a third of 64
+/// Runs of a clock that goes in steps, for a sample. On Zen 4 a step is 26 cycles, a third of 64
 /// empty polls, and one run can be a step too long or too short.
 const RUNS: usize = 8;
 /// Longest step in cycles with which one run is enough.
@@ -47,9 +47,9 @@ fn now() -> u64 {
 /// A clock as it was found.
 #[derive(Clone, Copy)]
 struct Clock {
-    /// What it takes itself.
+    /// Cycles that reading it takes.
     overhead: f64,
-    /// How often it runs for a sample.
+    /// Its runs for a sample.
     runs: usize,
 }
 

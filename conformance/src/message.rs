@@ -227,11 +227,11 @@ pub struct Door {
     pub foreign: u32,
     /// The number of the shared receive queue, of extended connections.
     pub srq: u32,
-    /// What Ethernet packets are sent to.
+    /// The destination of Ethernet packets.
     pub packets: Option<PacketDoor>,
 }
 
-/// How packets reach a queue pair on Ethernet. Only this run's packets go to these ports of UDP and TCP:
+/// The destination of packets for a queue pair on Ethernet. Only this run's packets go to these ports of UDP and TCP:
 /// the passive side keeps them from other programs of its host, whose packets would arrive too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -165,7 +165,7 @@ fn the_interface_says_the_same_by_file_and_by_ioctl() {
 #[test]
 fn questions_about_other_interfaces_go_to_the_kernel() {
     let _ = interface();
-    assert_eq!(number(&asked(libc::SIOCGIFMTU, "lo").unwrap()), 65536);
+    assert!(number(&asked(libc::SIOCGIFMTU, "lo").unwrap()) > 0);
     for name in ["mlx5view9", "mlx5view", "nobody"] {
         let error = asked(libc::SIOCGIFMTU, name).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{name}");

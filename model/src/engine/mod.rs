@@ -107,7 +107,11 @@ use pace::Order;
 use shared::{Directory, Outside, Times};
 
 /// Remembers the addresses of this machine's ports, which are on these interfaces, for [`neighbour`].
+/// Without any, nothing is remembered.
 pub(crate) fn remember(ports: &[Interface]) {
+    if ports.is_empty() {
+        return;
+    }
     let each = |port: &Interface| {
         let mac = port.port_mac();
         port.gids.iter().map(move |gid| (*gid, mac)).collect::<Vec<_>>()
@@ -205,7 +209,9 @@ impl Engine {
         cards: Vec<Card>,
         interrupt: Interrupt,
     ) -> io::Result<Arc<Self>> {
-        Self::start(domain, cards, interrupt, Some(Udp::new(domain, ports)?))
+        let udp = Udp::new(domain, ports)?;
+        remember(ports);
+        Self::start(domain, cards, interrupt, Some(udp))
     }
 
     fn start(
@@ -223,7 +229,6 @@ impl Engine {
         let network = Network::new(domain, seed)?;
         if let Some(udp) = &udp {
             network.watch_outside(udp.descriptor())?;
-            config::remember(udp.addresses());
         }
         let engine = Self::with(cards, interrupt, Some(network), udp);
         engine.publish()?;

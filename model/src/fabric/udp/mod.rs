@@ -185,11 +185,6 @@ impl Udp {
         &self.epoll
     }
 
-    /// Returns the GIDs of this machine's ports, with the ports' Ethernet addresses.
-    pub(crate) fn addresses(&self) -> Vec<([u8; 16], [u8; 6])> {
-        self.addresses.iter().map(|address| (address.gid, address.mac)).collect()
-    }
-
     /// Returns whether an address is one of this machine's ports.
     pub(crate) fn is_here(&self, gid: &[u8; 16]) -> bool {
         self.addresses.iter().any(|address| address.gid == *gid)

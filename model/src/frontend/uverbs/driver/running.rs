@@ -142,9 +142,7 @@ impl Running {
         });
         let engine = match offer.config.network.carrier {
             Carrier::Machine => {
-                if !offer.interfaces.is_empty() {
-                    engine::remember(&offer.interfaces);
-                }
+                engine::remember(&offer.interfaces);
                 Engine::connected(&domain, cards, interrupt)
             }
             Carrier::Udp => Engine::on_network(&domain, &offer.interfaces, cards, interrupt),

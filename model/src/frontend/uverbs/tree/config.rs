@@ -50,7 +50,7 @@ pub(crate) enum Pages {
     NonCached,
 }
 
-/// What carries packets between ports.
+/// The carrier of packets between ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carrier {
     /// The fabric of this machine.

@@ -11,7 +11,7 @@ use crate::card::Identity;
 use crate::fabric::udp::Interface;
 use crate::wire::{ethernet, gid};
 
-/// What the names of views begin with. The number of the device follows.
+/// The start of a view's name. The number of the device follows.
 const VIEW: &str = "mlx5view";
 /// Number of the first view. The kernel counts interfaces from 1.
 const INDEX: u32 = 0x6d35_0000;

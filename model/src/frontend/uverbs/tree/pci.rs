@@ -19,11 +19,11 @@ const BAR: u64 = 0x6d35 << 32;
 const KIND: u64 = 0x14_220c;
 /// Lines of `resource`: six BARs, the ROM, and those of virtual functions.
 const RESOURCES: usize = 13;
-/// The first interrupt. A machine has none of these numbers: whoever sets affinities by them changes
-/// no interrupt of another device.
+/// The first interrupt. A machine has none of these numbers, so a program that sets affinities by them
+/// changes no interrupt of another device.
 const INTERRUPT: usize = 0x6d_3500;
 
-/// Where the folder of a function is.
+/// Returns the folder of a function.
 pub(super) fn folder(device: &Device) -> String {
     format!("sys/devices/{BUS}/{}", device.pci)
 }
