@@ -103,6 +103,29 @@ fn addresses_that_do_not_fit_are_told_apart() {
 }
 
 #[test]
+fn a_peer_that_no_port_is_says_why_it_is_not_reached() {
+    let context = open();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 8).unwrap();
+    let local = LocalPort::new(&context, 1, None).unwrap();
+    let mut qp = QueuePair::builder(&pd, &cq).build().unwrap().init(&local.init()).unwrap();
+    let mine = local.connection_data_of(qp.number());
+    let good = local.rtr(&mine, &mine);
+    let index = u8::try_from(local.gid().unwrap().index).unwrap();
+    for (gid, name, cause) in [
+        ("198.18.0.99", "ETIMEDOUT", "nobody answers for the destination GID"),
+        ("192.0.2.1", "ENETUNREACH", "no route leads to the destination GID"),
+    ] {
+        let address = AddressVector::gid(1, index, gid.parse().unwrap());
+        let refused = qp.rtr(&RtrAttributes { address, ..good }).unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains(name) && text.contains(cause), "{text}");
+        qp = refused.queue_pair;
+    }
+    qp.rtr(&good).unwrap();
+}
+
+#[test]
 fn the_kernel_refuses_a_path_mtu_above_the_ports() {
     use ibv_qp_attr_mask as mask;
     let context = open();

@@ -3,9 +3,7 @@
 pub mod pci;
 mod profile;
 
-use std::collections::BTreeMap;
-
-use crate::wire::{Link, LinkAddress, Route};
+use crate::wire::{Link, LinkAddress, RoceVersion, Route};
 pub use profile::{Feature, Profile};
 
 /// The state of a port's link (`PortState` and `PortPhysicalState` of InfiniBand's PortInfo).
@@ -139,6 +137,37 @@ pub enum CounterSets {
     Allowed,
 }
 
+/// An entry of a port's GID table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GidEntry {
+    /// The GID; all zero in an empty entry.
+    pub gid: [u8; 16],
+    /// The version of RoCE that it is of. On InfiniBand it says nothing.
+    pub version: RoceVersion,
+    /// The Ethernet address that the driver has set with it, if that is not the port's own.
+    pub mac: Option<[u8; 6]>,
+}
+
+impl GidEntry {
+    /// Returns the entry of a GID of this version of RoCE, with the port's Ethernet address.
+    pub const fn new(gid: [u8; 16], version: RoceVersion) -> Self {
+        Self { gid, version, mac: None }
+    }
+
+    /// Returns whether it holds no GID.
+    pub fn is_empty(&self) -> bool {
+        self.gid == [0; 16]
+    }
+
+    /// Returns the entries that Linux makes of the IP addresses of an interface: for each of them one
+    /// of RoCE v1, then one of RoCE v2.
+    pub fn pairs(addresses: &[[u8; 16]]) -> Vec<Self> {
+        let pair =
+            |gid: &[u8; 16]| [RoceVersion::V1, RoceVersion::V2].map(|it| Self::new(*gid, it));
+        addresses.iter().flat_map(pair).collect()
+    }
+}
+
 /// The settings that a device is created with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -150,13 +179,9 @@ pub struct Identity {
     pub lid: u16,
     /// Ethernet address of the port on an Ethernet link.
     pub mac: [u8; 6],
-    /// GID table of the port, by index. Empty entries are all zero. On InfiniBand entry 0 is the
-    /// subnet prefix and port GUID; on Ethernet the entries are IPv6 link-local and mapped IPv4
-    /// addresses of RoCEv2.
-    pub gids: Vec<[u8; 16]>,
-    /// Ethernet addresses that the driver has set with entries of the GID table, by index. The other
-    /// entries have the port's own.
-    pub gid_macs: BTreeMap<usize, [u8; 6]>,
+    /// GID table of the port, by index. On InfiniBand entry 0 is the subnet prefix and port GUID; on
+    /// Ethernet each IP address has [two](GidEntry::pairs).
+    pub gids: Vec<GidEntry>,
     /// Upper bits of every QP number: `number >> 8`. Another process at the same port has another
     /// prefix, so a packet's destination QP names the process. The engine claims more prefixes when
     /// these 256 numbers are used up.
@@ -187,9 +212,14 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Returns an entry of the GID table, which is empty where it has none.
+    pub fn entry(&self, index: usize) -> GidEntry {
+        self.gids.get(index).copied().unwrap_or_default()
+    }
+
     /// Returns the Ethernet address from which packets of a GID are sent.
     pub fn source_mac(&self, gid_index: usize) -> [u8; 6] {
-        self.gid_macs.get(&gid_index).copied().unwrap_or(self.mac)
+        self.entry(gid_index).mac.unwrap_or(self.mac)
     }
 
     /// Returns the port's own address on its link: its LID or MAC.
@@ -202,7 +232,7 @@ impl Identity {
 
     /// Returns all addresses of the port on its link: its own, and the MACs of its GIDs.
     pub fn addresses(&self) -> impl Iterator<Item = LinkAddress> {
-        let others = self.gid_macs.values().copied().map(LinkAddress::Mac);
+        let others = self.gids.iter().filter_map(|entry| entry.mac).map(LinkAddress::Mac);
         std::iter::once(self.own_address()).chain(others)
     }
 
@@ -211,9 +241,10 @@ impl Identity {
         self.addresses().any(|own| own == address)
     }
 
-    /// Returns whether a GID is one of the port's. An empty entry of the table is none.
-    fn has_gid(&self, gid: &[u8; 16]) -> bool {
-        *gid != [0; 16] && self.gids.contains(gid)
+    /// Returns whether a GID is one of the port's, of this version of RoCE.
+    fn has_gid(&self, gid: &[u8; 16], version: RoceVersion) -> bool {
+        let is_it = |entry: &GidEntry| entry.gid == *gid && entry.version == version;
+        *gid != [0; 16] && self.gids.iter().any(is_it)
     }
 
     /// Returns whether a route leads to the port.
@@ -224,7 +255,9 @@ impl Identity {
             Route::Ethernet { global, .. } => Some(global),
         };
         self.has_address(route.to())
-            && global.is_none_or(|global| self.has_gid(&global.destination))
+            && global.is_none_or(|global| {
+                self.has_gid(&global.destination, route.version().unwrap_or_default())
+            })
     }
 
     /// Returns log2 of a packet's maximum payload in bytes on the port's link.

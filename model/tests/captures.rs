@@ -119,11 +119,24 @@ const UC: u8 = 1 << 5;
 const UD: u8 = 3 << 5;
 const XRC: u8 = 5 << 5;
 
-/// Runs a pair of processes, and checks what each has captured.
+/// Runs a pair of processes, and checks what each has captured. On RoCE they are of version 2.
 #[track_caller]
 fn shows(model: Model, program: &str, arguments: &[&str], service: u8, expected: &[u8]) {
-    let folder = Folder::new(&format!("shows-{program}"));
-    let with_gid = [arguments, &["-F", "-x", "0"]].concat();
+    shows_from(model, "1", program, arguments, service, expected);
+}
+
+/// The same, over Ethernet from the GID of this index.
+#[track_caller]
+fn shows_from(
+    model: Model,
+    gid: &str,
+    program: &str,
+    arguments: &[&str],
+    service: u8,
+    expected: &[u8],
+) {
+    let folder = Folder::new(&format!("shows-{program}-{gid}"));
+    let with_gid = [arguments, &["-F", "-x", gid]].concat();
     let arguments = if model.roce { &with_gid } else { &with_gid[..arguments.len() + 1] };
     let variables = [("MLX5_MODEL_CAPTURE", &*folder.each())];
     let (server, client) = model.pair_where(program, arguments, &variables);
@@ -176,6 +189,16 @@ fn operations_of_every_transport_are_shown_on_both_links() {
         unreliable("ib_write_lat", "100", pieces::WRITE_ONLY);
         let ud = ["-n", "20", "-c", "UD", "-s", "1000"];
         shows(model, "ib_send_lat", &ud, UD, pieces::SEND_ONLY);
+    }
+}
+
+#[test]
+fn packets_of_roce_v1_are_dissected_as_such() {
+    for gid in ["0", "2"] {
+        let connected = ["-n", "20", "-s", "65536"];
+        shows_from(ROCE, gid, "ib_write_bw", &connected, 0, pieces::WRITE);
+        let datagrams = ["-n", "20", "-c", "UD", "-s", "1000"];
+        shows_from(ROCE, gid, "ib_send_lat", &datagrams, UD, pieces::SEND_ONLY);
     }
 }
 
@@ -281,7 +304,8 @@ fn every_packet_is_dissected() {
     let (v4, v6) = (global(mapped(1), mapped(2)), global(gid(1), gid(2)));
     const ONE: [u8; 6] = [2, 0, 0, 0, 0, 1];
     const TWO: [u8; 6] = [2, 0, 0, 0, 0, 2];
-    let over = |global| Route::Ethernet { source: ONE, destination: TWO, global, port: 0xc123 };
+    let over =
+        |global| Route::Ethernet { source: ONE, destination: TWO, global, port: Some(0xc123) };
     for (link, routes) in
         [(Link::InfiniBand, [local(None), local(Some(v6))]), (Link::Roce, [over(v4), over(v6)])]
     {

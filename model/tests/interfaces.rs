@@ -4,7 +4,7 @@ mod verbs;
 
 use std::ffi::{CStr, CString};
 use std::mem::zeroed;
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -132,6 +132,81 @@ fn the_interface_has_one_number_everywhere() {
         let got = ibv_query_gid_table(device.context.as_ptr(), table.as_mut_ptr(), table.len(), 0);
         assert_eq!(got as usize, entries.len());
         assert!(table[..got as usize].iter().all(|entry| entry.ndev_ifindex == index));
+    }
+    device.close();
+}
+
+#[test]
+fn each_address_has_an_entry_of_either_version_of_roce() {
+    LazyLock::force(&ETHERNET);
+    let device = Device::open(0);
+    // SAFETY: the call fills as many entries as there is room for.
+    let (table, got) = unsafe {
+        let mut table: [ibv_gid_entry; 16] = zeroed();
+        let got = ibv_query_gid_table(device.context.as_ptr(), table.as_mut_ptr(), table.len(), 0);
+        (table, got as usize)
+    };
+    let port = format!("{DEVICE}/ports/1");
+    for (index, entry) in table[..got].iter().enumerate() {
+        // SAFETY: any bytes are a GID.
+        let gid = Ipv6Addr::from(unsafe { entry.gid.raw });
+        let is_v2 = index % 2 == 1;
+        assert_eq!((entry.gid_index, entry.gid_type), (index as u32, 1 + u32::from(is_v2)));
+        assert_eq!(text(format!("{port}/gids/{index}")).parse(), Ok(gid));
+        let kind = if is_v2 { "RoCE v2" } else { "IB/RoCE v1" };
+        assert_eq!(text(format!("{port}/gid_attrs/types/{index}")), kind);
+        let ipv4 = (index / 2 == 1).then_some(Ipv4Addr::new(198, 18, 0, 1));
+        assert_eq!((gid.segments()[0] == 0xfe80, gid.to_ipv4_mapped()), (ipv4.is_none(), ipv4));
+    }
+    assert_eq!(got, 4);
+    device.close();
+}
+
+/// Creates an address handle to an address from this entry of the GID table. Returns the error.
+fn reach(device: &Device, index: u8, to: &str) -> Result<(), i32> {
+    let to = match to.parse().unwrap() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    // SAFETY: all zeros are valid attributes; the handle is destroyed once.
+    unsafe {
+        let mut attributes: ibv_ah_attr = zeroed();
+        (attributes.port_num, attributes.is_global) = (1, 1);
+        (attributes.grh.sgid_index, attributes.grh.hop_limit) = (index, 64);
+        attributes.grh.dgid.raw = to.octets();
+        let handle = ibv_create_ah(device.pd.as_ptr(), &mut attributes);
+        if handle.is_null() {
+            return Err(io::Error::last_os_error().raw_os_error().unwrap());
+        }
+        assert_eq!(ibv_destroy_ah(handle), 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_address_that_no_port_has_is_refused_as_linux_refuses_it() {
+    LazyLock::force(&ETHERNET);
+    let device = Device::open(0);
+    let own = "fe80::526b:4bff:fec0:4e00";
+    for (index, to, result) in [
+        (3, "198.18.0.1", Ok(())),
+        (2, "198.18.0.1", Ok(())),
+        (1, own, Ok(())),
+        (3, "224.0.0.9", Ok(())),
+        // Nobody answers in the port's own network.
+        (3, "198.18.0.99", Err(libc::ETIMEDOUT)),
+        (1, "fe80::dead:beef", Err(libc::ETIMEDOUT)),
+        // RoCE v1 asks nobody for a link-local address.
+        (0, "fe80::dead:beef", Ok(())),
+        // There is no route to another.
+        (3, "10.9.9.9", Err(libc::ENETUNREACH)),
+        (1, "2001:db8::1", Err(libc::ENETUNREACH)),
+        // IPv4 from an IPv6 address, and the other way round.
+        (1, "198.18.0.1", Err(libc::EINVAL)),
+        (3, own, Err(libc::EINVAL)),
+        (4, "198.18.0.1", Err(libc::ENODATA)),
+    ] {
+        assert_eq!(reach(&device, index, to), result, "from {index} to {to}");
     }
     device.close();
 }

@@ -138,6 +138,10 @@ impl Cause {
             libc::ENETUNREACH | libc::EHOSTUNREACH => {
                 "no route leads to the destination GID from the network device of the source GID"
             }
+            libc::ETIMEDOUT => {
+                "nobody answers for the destination GID (ARP, neighbour discovery; look at `ip neigh`), \
+                 or the firmware did not answer a command; look into the kernel's log"
+            }
             _ => return None,
         }))
     }

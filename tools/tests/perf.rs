@@ -168,7 +168,7 @@ fn both_link_layers_and_what_belongs_to_addresses() {
     let sent = sides[0]["vport.sent_rdma_unicast.packets"];
     let packets = 2 * 150 * (4 + 1) + 2;
     assert!(sent == packets || sent > packets && were_repeated(&sides), "{packets}: {sides:?}");
-    let gid = roce(&["-x", "0", "-c", "ud"]);
+    let gid = roce(&["-x", "1", "-c", "ud"]);
     assert_eq!(gid["points"][0]["messages"], 100);
     let pkey = looped(&["lat", "-n", "50", "--pkey-index", "1", "-S", "15"], 0);
     assert_eq!(pkey["points"][0]["messages"], 100);

@@ -135,6 +135,18 @@ fn sizes_are_those_of_the_dumps() {
     assert!(compared >= 7, "{profile}: {compared} rows");
 }
 
+#[test]
+fn versions_of_roce_are_those_of_the_dumps() {
+    let names = ["cx5", "cx6", "cx6dx"];
+    let Some(_) = in_profile(&names, "versions_of_roce_are_those_of_the_dumps") else { return };
+    let values = open().capabilities().group(Group::Roce).expect("a query").expect("of Ethernet");
+    let get = |name| {
+        let found = values.iter().find(|capability| capability.field.name() == Some(name));
+        found.map(|capability| capability.current)
+    };
+    assert_eq!([get("ROCE_VERSION"), get("L3_TYPE")], [Some(5), Some(7)]);
+}
+
 /// What libmlx5 makes of the capabilities.
 #[test]
 fn extensions_are_those_of_the_dumps() {

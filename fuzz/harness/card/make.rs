@@ -207,7 +207,7 @@ impl Machine {
         };
         let within = |field: Field| field.within(rst2init_qp_in::QPC);
         let path = |field: Field| within(field.within(qpc::PRIMARY_ADDRESS_PATH));
-        let gid = self.card.identity.gids[0];
+        let gid = self.card.identity.entry(0).gid;
         for opcode in opcodes {
             let mut input = command(*opcode, PAS);
             set(

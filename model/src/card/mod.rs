@@ -32,7 +32,9 @@ pub(crate) use reaction::{Destination, Reaction, parameter};
 pub(crate) use registers::{BlueflameCopy, Registers};
 pub use traffic::{CongestionCounts, Count, Counts, Sort, Traffic};
 
-pub use crate::identity::{Bus, CounterSets, Feature, Identity, PortState, Profile, Timeouts};
+pub use crate::identity::{
+    Bus, CounterSets, Feature, GidEntry, Identity, PortState, Profile, Timeouts,
+};
 pub use crate::trace::Complaints;
 pub use crate::wire::Link;
 
@@ -43,7 +45,7 @@ pub struct Card {
     /// The life cycle of the function, and what its driver gave and chose.
     pub(crate) function: Function,
     /// The GIDs that the device was created with.
-    own_gids: Vec<[u8; 16]>,
+    own_gids: Vec<GidEntry>,
     /// All objects created by command.
     pub objects: Objects,
     /// The bus.

@@ -28,7 +28,6 @@ impl Card {
         self.place_all();
         self.objects = Objects::default();
         self.identity.gids.clone_from(&self.own_gids);
-        self.identity.gid_macs.clear();
         if let Some(bus) = self.memic.bus(Memic::WINDOW) {
             self.memic = Memic::at(bus);
         }

@@ -353,10 +353,10 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
             ]
         }
         group::ROCE if card.identity.link == Link::Roce => vec![
-            // Bit 1 is IPv4, bit 2 IPv6.
-            (roce_cap::L3_TYPE, 0b110),
-            // Bit 2 is RoCEv2.
-            (roce_cap::ROCE_VERSION, 1 << 2),
+            // Bit 0 is a GRH, bit 1 IPv4, bit 2 IPv6.
+            (roce_cap::L3_TYPE, 0b111),
+            // Bit 0 is RoCE v1, bit 2 RoCE v2.
+            (roce_cap::ROCE_VERSION, 0b101),
             (roce_cap::R_ROCE_DEST_UDP_PORT, 4791),
             (roce_cap::R_ROCE_MIN_SRC_UDP_PORT, 0xc000),
             (roce_cap::R_ROCE_MAX_SRC_UDP_PORT, 0xffff),

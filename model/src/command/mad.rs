@@ -34,8 +34,8 @@ pub fn ask(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refus
 fn agent(card: &Card) -> Agent {
     let identity = &card.identity;
     let half = |gid: &[u8]| gid.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
-    let gids = identity.gids.iter().chain(std::iter::repeat(&[0; 16]));
-    let mut guids: Vec<u64> = gids.take(card.gid_table_size()).map(|gid| half(&gid[8..])).collect();
+    let guid = |index| half(&identity.entry(index).gid[8..]);
+    let mut guids: Vec<u64> = (0..card.gid_table_size()).map(guid).collect();
     guids[0] = port_guid(identity);
     let key = |index| p_key(identity.link, index as u32).unwrap_or(0);
     Agent {
@@ -43,7 +43,7 @@ fn agent(card: &Card) -> Agent {
         node_guid: identity.node_guid,
         vendor: VENDOR,
         device: identity.profile.device(),
-        prefix: identity.gids.first().map_or(0, |gid| half(&gid[..8])),
+        prefix: half(&identity.entry(0).gid[..8]),
         guids,
         p_keys: (0..PKEYS).map(key).collect(),
         lid: if card.configured { identity.lid } else { 0 },

@@ -11,8 +11,9 @@ use mlx5_sys::ifc::{
 
 use super::capability::PKEYS;
 use super::{Refusal, get};
-use crate::card::{Card, Identity, Link};
+use crate::card::{Card, GidEntry, Identity, Link};
 use crate::transport::p_key;
+use crate::wire::{RoceVersion, gid};
 
 /// Asks for the whole table.
 const ALL: u32 = 0xffff;
@@ -20,6 +21,9 @@ const ALL: u32 = 0xffff;
 /// Capability flags of the port: system image GUID, extended speeds.
 pub const CAPABILITIES: u32 = 1 << 11 | 1 << 14;
 
+/// Codes of the versions of RoCE in such an entry (`device.h`).
+const VERSION_1: u32 = 0;
+const VERSION_2: u32 = 2;
 /// Bytes of the MAC in an entry of the table of RoCE addresses.
 const SOURCE_MAC: Range<usize> = 0x12..0x18;
 
@@ -35,8 +39,8 @@ fn here(input: &[u8], other: Field, vport: Field, port: Field) -> Result<(), Ref
 /// Returns the GUID of the port.
 pub fn port_guid(identity: &Identity) -> u64 {
     match (identity.link, identity.gids.first()) {
-        (Link::InfiniBand, Some(gid)) => {
-            gid[8..].iter().fold(0, |guid, byte| guid << 8 | u64::from(*byte))
+        (Link::InfiniBand, Some(entry)) => {
+            entry.gid[8..].iter().fold(0, |guid, byte| guid << 8 | u64::from(*byte))
         }
         _ => identity.node_guid,
     }
@@ -86,9 +90,7 @@ pub fn query_gid(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     let start = query_hca_vport_gid_out::GID.bytes().start;
     let table = output.get_mut(start..start + range.len() * 16).ok_or(Refusal::OutputLength)?;
     for (entry, index) in table.chunks_exact_mut(16).zip(range.clone()) {
-        if let Some(gid) = card.identity.gids.get(index) {
-            entry.copy_from_slice(gid);
-        }
+        entry.copy_from_slice(&card.identity.entry(index).gid);
     }
     query_hca_vport_gid_out::GIDS_NUM.set(output, range.len() as u64);
     Ok(())
@@ -130,13 +132,12 @@ pub fn query_roce_address(card: &mut Card, input: &[u8], output: &mut [u8]) -> R
         Some(address) => entry.copy_from_slice(address),
         // Entries the card was made with.
         None => {
-            if let Some(gid) = card.identity.gids.get(usize::from(index)) {
-                entry[..16].copy_from_slice(gid);
-                if *gid != [0; 16] {
-                    roce_addr_layout::ROCE_VERSION.set(entry, 2);
-                    let mapped = gid[..10] == [0; 10] && gid[10..12] == [0xff; 2];
-                    roce_addr_layout::ROCE_L3_TYPE.set(entry, u64::from(!mapped));
-                }
+            let known = card.identity.entry(index.into());
+            entry[..16].copy_from_slice(&known.gid);
+            if !known.is_empty() && known.version == RoceVersion::V2 {
+                roce_addr_layout::ROCE_VERSION.set(entry, VERSION_2.into());
+                let is_ipv6 = !gid::is_ipv4(&known.gid);
+                roce_addr_layout::ROCE_L3_TYPE.set(entry, is_ipv6.into());
             }
         }
     }
@@ -150,27 +151,22 @@ pub fn set_roce_address(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(
     address.copy_from_slice(&input[q::ROCE_ADDRESS.bytes()]);
     let gid: [u8; 16] = std::array::from_fn(|i| address[i]);
     let empty = gid == [0; 16];
-    // `device.h`: version 2 is RoCEv2; type 0 is IPv4, 1 is IPv6.
-    if !empty
-        && (get(&address, roce_addr_layout::ROCE_VERSION) != 2
-            || get(&address, roce_addr_layout::ROCE_L3_TYPE) > 1)
-    {
-        return Err(Refusal::RoceVersion);
-    }
+    let version = match get(&address, roce_addr_layout::ROCE_VERSION) {
+        VERSION_1 => RoceVersion::V1,
+        // Type 0 is IPv4, 1 is IPv6.
+        VERSION_2 if get(&address, roce_addr_layout::ROCE_L3_TYPE) <= 1 => RoceVersion::V2,
+        _ if empty => RoceVersion::default(),
+        _ => return Err(Refusal::RoceVersion),
+    };
     card.objects.roce_addresses.insert(index, address);
     let index = usize::from(index);
     let identity = &mut card.identity;
     if identity.gids.len() <= index {
-        identity.gids.resize(index + 1, [0; 16]);
+        identity.gids.resize(index + 1, GidEntry::default());
     }
-    identity.gids[index] = gid;
-    // Without a MAC, the port's own.
-    match address[SOURCE_MAC].try_into() {
-        Ok(mac) if !empty && mac != [0; 6] && mac != identity.mac => {
-            identity.gid_macs.insert(index, mac);
-        }
-        _ => drop(identity.gid_macs.remove(&index)),
-    }
+    let mac: [u8; 6] = std::array::from_fn(|at| address[SOURCE_MAC.start + at]);
+    let is_other = !empty && mac != [0; 6] && mac != identity.mac;
+    identity.gids[index] = GidEntry { gid, version, mac: is_other.then_some(mac) };
     Ok(())
 }
 

@@ -136,7 +136,7 @@ refusals! {
     GidIndex = 0x5c_000a, BadIndex, "the GID table has no such index";
     PkeyIndex = 0x5c_000b, BadIndex, "the P_Key table has no such index";
     NotRoce = 0x5c_000c, BadOperation, "the port is not an Ethernet port";
-    RoceVersion = 0x5c_000d, BadParameter, "a GID entry must be RoCEv2 over IPv4 or IPv6, or empty";
+    RoceVersion = 0x5c_000d, BadParameter, "a GID entry must be RoCE v1, RoCEv2 over IPv4 or IPv6, or empty";
     Exhausted = 0x5c_000e, NoResources, "every number of this kind of object is in use";
     UserBusy = 0x5c_000f, ResourceBusy, "the user context still owns objects";
     UserFromUser = 0x5c_0010, BadParameter, "only the driver itself makes and frees user contexts";

@@ -1,6 +1,5 @@
 //! A device for tests, with valid commands that tests then make invalid.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mlx5_sys::ifc::{
@@ -14,12 +13,12 @@ use mlx5_sys::ifc::{
 };
 
 use super::{OPCODE, Refusal, UID, buffer::PAS};
-use crate::card::{Bus, Card, CounterSets, Identity, Link, PortState, Profile, Timeouts};
+use crate::card::{Bus, Card, CounterSets, GidEntry, Identity, Link, PortState, Profile, Timeouts};
 use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::memory::test::Flat;
 use crate::object::Memic;
-use crate::wire::mac;
+use crate::wire::{RoceVersion, mac};
 
 pub const BASE: u64 = 0x10_0000;
 pub const SIZE: usize = 0x200_0000;
@@ -122,8 +121,7 @@ pub fn identity(link: Link) -> Identity {
         link,
         lid: 7,
         mac: mac(&gid),
-        gids: vec![gid],
-        gid_macs: BTreeMap::new(),
+        gids: vec![GidEntry::new(gid, RoceVersion::V2)],
         qpn_prefixes: vec![0x12],
         seed: 1,
         user_contexts: true,

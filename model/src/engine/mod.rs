@@ -77,6 +77,7 @@ mod delivery;
 mod device;
 mod inbox;
 mod lock;
+mod neighbour;
 mod outside;
 mod pace;
 mod process;
@@ -92,12 +93,14 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 pub use agent::{Agent, Listening, Reserved};
-pub use config::{identities, neighbour};
+pub use config::{DEVICES, identities};
 pub(crate) use deferred::{Registers, Stores};
+pub(crate) use neighbour::{Unresolved, address, neighbour, remember};
 pub(crate) use shield::{Shield, Uncancelled, is_inside};
 pub(crate) use thread::{be_brief, spawn};
 
 use crate::card::Card;
+use crate::fabric::Carrier;
 use crate::fabric::local::{Network, Waits};
 use crate::fabric::udp::{Interface, Udp};
 use crate::identity::Identity;
@@ -105,19 +108,6 @@ use device::{Budget, Device, Inside, Seat, Worker};
 use lock::{Guard, Lock};
 use pace::Order;
 use shared::{Directory, Outside, Times};
-
-/// Remembers the addresses of this machine's ports, which are on these interfaces, for [`neighbour`].
-/// Without any, nothing is remembered.
-pub(crate) fn remember(ports: &[Interface]) {
-    if ports.is_empty() {
-        return;
-    }
-    let each = |port: &Interface| {
-        let mac = port.port_mac();
-        port.gids.iter().map(move |gid| (*gid, mac)).collect::<Vec<_>>()
-    };
-    config::remember(ports.iter().flat_map(each).collect());
-}
 
 /// Delivers an MSI-X vector: the device's index, the device, the vector.
 pub type Interrupt = Box<dyn Fn(usize, &mut Card, u32) + Send + Sync>;
@@ -210,7 +200,7 @@ impl Engine {
         interrupt: Interrupt,
     ) -> io::Result<Arc<Self>> {
         let udp = Udp::new(domain, ports)?;
-        remember(ports);
+        remember(Carrier::Udp, ports);
         Self::start(domain, cards, interrupt, Some(udp))
     }
 

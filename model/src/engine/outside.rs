@@ -19,7 +19,8 @@ impl Engine {
             return Some(frame);
         }
         let Ok(route) = Route::decode(Link::Roce, &frame.0) else { return Some(frame) };
-        let Route::Ethernet { global, port, .. } = route else { return Some(frame) };
+        // RoCE v1 is not IP.
+        let Route::Ethernet { global, port: Some(port), .. } = route else { return Some(frame) };
         let mut outside = self.outside();
         let Some(udp) = &mut outside.udp else { return Some(frame) };
         if udp.is_here(&global.destination) {

@@ -24,7 +24,7 @@ use crate::fabric::udp::Interface;
 use crate::identity::Identity;
 use crate::transport::test::Setup;
 use crate::transport::test::side::{Cqe, Post, Side};
-use crate::wire::{Frame, Global, Header, Opcode, Route, mac};
+use crate::wire::{Frame, Global, Header, Opcode, RoceVersion, Route, mac};
 
 /// A peer that does not come within this time never will.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,8 +52,8 @@ impl Station {
     fn at(domain: &str, setup: Setup, end: u8) -> Self {
         let mut identity = crate::command::test::identity(setup.link);
         identity.lid = end.into();
-        identity.gids[0][15] = end;
-        identity.mac = mac(&identity.gids[0]);
+        identity.gids[0].gid[15] = end;
+        identity.mac = mac(&identity.gids[0].gid);
         Self::on(setup, identity, |cards, interrupt| Engine::connected(domain, cards, interrupt))
     }
 
@@ -85,7 +85,7 @@ impl Station {
     }
 
     fn connect(&mut self, setup: Setup, peer: u32) {
-        let gid = self.engine.enter(0, |card| card.identity.gids[0]);
+        let gid = self.engine.enter(0, |card| card.identity.gids[0].gid);
         self.connect_to(setup, (peer, gid));
     }
 
@@ -290,15 +290,15 @@ fn route(from: &Identity, to: &Identity) -> Route {
         traffic_class: 0,
         flow_label: 0,
         hop_limit: 1,
-        source: from.gids[0],
-        destination: to.gids[0],
+        source: from.gids[0].gid,
+        destination: to.gids[0].gid,
     };
     match from.link {
         Link::InfiniBand => {
             Route::InfiniBand { level: 0, source: from.lid, destination: to.lid, global: None }
         }
         Link::Roce => {
-            Route::Ethernet { source: from.mac, destination: to.mac, global, port: 0xc001 }
+            Route::Ethernet { source: from.mac, destination: to.mac, global, port: Some(0xc001) }
         }
     }
 }
@@ -371,8 +371,8 @@ fn devices_of_a_process_may_have_the_same_qp_numbers() {
         let cards = [1, 2].map(|end| {
             let mut card = Rig::on(link).card;
             let identity = &mut card.identity;
-            (identity.lid, identity.gids[0][15]) = (end.into(), end);
-            identity.mac = mac(&identity.gids[0]);
+            (identity.lid, identity.gids[0].gid[15]) = (end.into(), end);
+            identity.mac = mac(&identity.gids[0].gid);
             card
         });
         let identities = cards.each_ref().map(|card| card.identity.clone());
@@ -525,7 +525,9 @@ fn engines_on_udp_reach_each_other_by_address() {
         // Two processes of each machine: the first one receives for both.
         let domain = domain();
         [(); 2].map(|()| {
-            let identity = interface.applied_to(crate::command::test::identity(setup.link));
+            let mut identity = interface.applied_to(crate::command::test::identity(setup.link));
+            // RoCE v1 stays on the machine.
+            identity.gids.retain(|entry| entry.version == RoceVersion::V2);
             Station::on(setup, identity, |cards, interrupt| {
                 Engine::on_network(&domain, std::slice::from_ref(&interface), cards, interrupt)
             })
@@ -534,7 +536,7 @@ fn engines_on_udp_reach_each_other_by_address() {
     let [near, far] = &mut machines;
     for (one, other) in near.iter_mut().zip(far) {
         let addresses = [&*one, &*other].map(|station| {
-            let gid = station.engine.enter(0, |card| card.identity.gids[0]);
+            let gid = station.engine.enter(0, |card| card.identity.gids[0].gid);
             (station.side.qp, gid)
         });
         one.connect_to(setup, addresses[1]);

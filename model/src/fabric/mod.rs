@@ -9,6 +9,15 @@ mod wake;
 
 use crate::wire::{Frame, LinkAddress, Way};
 
+/// The carrier of packets between ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// The fabric of this machine.
+    Machine,
+    /// UDP, also to other machines.
+    Udp,
+}
+
 /// The devices of this process, as the fabric reaches them. No call waits for a device: each
 /// leaves the device a note, which is read later.
 pub(crate) trait Devices {

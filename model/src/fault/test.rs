@@ -34,7 +34,7 @@ fn packet(link: Link, level: u8, to: u32, psn: u32, length: usize) -> Frame {
             source: [2, 0, 0, 0, 0, 1],
             destination: [2, 0, 0, 0, 0, 2],
             global,
-            port: 0xc000,
+            port: Some(0xc000),
         },
     };
     let header = Header::new(route, Opcode::SendOnly, 0xffff, to, psn);

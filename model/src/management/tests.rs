@@ -224,7 +224,10 @@ fn a_mad_goes_as_a_datagram_to_queue_pair_1() {
         destination: gid(2),
     };
     for (link, route) in [
-        (Link::Roce, Route::Ethernet { source: [2; 6], destination: [4; 6], global, port: 0xc000 }),
+        (
+            Link::Roce,
+            Route::Ethernet { source: [2; 6], destination: [4; 6], global, port: Some(0xc000) },
+        ),
         (Link::InfiniBand, Route::InfiniBand { level: 0, source: 1, destination: 2, global: None }),
     ] {
         let mad = Mad { transaction: 1, message: messages().remove(0) };

@@ -1,11 +1,9 @@
 //! The header of a stream: its process and devices, and the initial state of a fresh device.
 
-use std::collections::BTreeMap;
-
 use super::bytes::{Put, Take};
 use super::{BUILD, OLDEST, ReadError, VERSION};
-use crate::identity::{Bus, CounterSets, Identity, PortState, Profile, Timeouts};
-use crate::wire::Link;
+use crate::identity::{Bus, CounterSets, GidEntry, Identity, PortState, Profile, Timeouts};
+use crate::wire::{Link, RoceVersion};
 
 /// The first bytes of every stream.
 const MAGIC: [u8; 8] = *b"mlx5-trc";
@@ -16,6 +14,8 @@ const LONGEST: usize = 1 << 20;
 /// Most cards, and most entries of a GID table, and bytes of a command line.
 const CARDS: usize = 16;
 const GIDS: usize = 256;
+/// The bit of the number of GIDs that says that a byte of the version of RoCE is before each.
+const WITH_VERSIONS: u16 = 1 << 15;
 const PROGRAM: usize = 4096;
 
 /// The kind of a stream.
@@ -97,9 +97,9 @@ impl Header {
         for card in &self.cards {
             put.u64(card.node_guid).u8((card.link == Link::Roce).into()).u16(card.lid);
             put.rest(&card.mac);
-            put.u16(card.gids.len() as u16);
-            for gid in &card.gids {
-                put.rest(gid);
+            put.u16(card.gids.len() as u16 | WITH_VERSIONS);
+            for entry in &card.gids {
+                put.u8((entry.version == RoceVersion::V1).into()).rest(&entry.gid);
             }
             put.u64(card.seed);
             // Streams of builds that knew one profile, and no refusal of counter sets, have 0 for both.
@@ -171,13 +171,17 @@ impl Header {
             let link = if take.bool()? { Link::Roce } else { Link::InfiniBand };
             let lid = take.u16()?;
             let mac = take.bytes(6)?.try_into().ok()?;
-            let entries = usize::from(take.u16()?);
+            let entries = take.u16()?;
+            let has_versions = entries & WITH_VERSIONS != 0;
+            let entries = usize::from(entries & !WITH_VERSIONS);
             if !(1..=GIDS).contains(&entries) {
                 return None;
             }
             let mut gids = Vec::new();
             for _ in 0..entries {
-                gids.push(take.bytes(16)?.try_into().ok()?);
+                let is_v1 = has_versions && take.bool()?;
+                let version = if is_v1 { RoceVersion::V1 } else { RoceVersion::V2 };
+                gids.push(GidEntry::new(take.bytes(16)?.try_into().ok()?, version));
             }
             let (seed, flags) = (take.u64()?, take.u8()?);
             let profile = *Profile::ALL.get(usize::from(flags >> 2 & 0x1f))?;
@@ -204,7 +208,6 @@ impl Header {
                 lid,
                 mac,
                 gids,
-                gid_macs: BTreeMap::new(),
                 qpn_prefixes: Vec::new(),
                 seed,
                 user_contexts,

@@ -37,14 +37,14 @@ pub(crate) use sink::{Sink, forget};
 pub use tap::Tap;
 
 /// The format of streams that are written. One of a later version is not read.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// The oldest version that is read as well. Its streams lack [`Call::Reset`]: their devices run
 /// from the start. Those before version 4 lack the packets of management agents. Those before
 /// version 5 are all of the model. Those before version 6 lack the senders of raw packets that come
 /// back. Those before version 7 lack [`Call::WqeFaults`], [`Call::CounterSets`], the mistakes after
 /// [`Mistake::UnmappedQueue`] and the seeds of WQEs that change behind their doorbell and of data that
 /// becomes visible out of order. They have a floor of transport timeouts and no measured law, and their
-/// user contexts get sets of queue counters.
+/// user contexts get sets of queue counters. Those before version 8 have GIDs of RoCE v2 alone.
 const OLDEST: u32 = 2;
 
 /// The identity of the source that the model was built from: words by which a library's file is

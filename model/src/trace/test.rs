@@ -44,8 +44,8 @@ fn record_placed(
         let mut identity = identity(setup.link);
         identity.qpn_prefixes.clear();
         identity.lid = if setup.link == Link::Roce { 0 } else { 7 + index };
-        identity.gids[0][15] = 1 + index as u8;
-        identity.mac = mac(&identity.gids[0]);
+        identity.gids[0].gid[15] = 1 + index as u8;
+        identity.mac = mac(&identity.gids[0].gid);
         identity.placement = placement;
         identity
     });

@@ -44,7 +44,7 @@ impl Congestion {
             return true;
         }
         match header.route {
-            Route::Ethernet { global, .. } if global.met_congestion() => {
+            Route::Ethernet { global, port: Some(_), .. } if global.met_congestion() => {
                 card.congestion.marked += 1;
                 // Many receivers' notifications would slow a multicast down too much.
                 if header.destination != MULTICAST {

@@ -9,7 +9,7 @@ use crate::card::{Identity, Link, Timeouts};
 use crate::clock::Random;
 use crate::object::{Qp, Service, Special};
 use crate::queue::Domain;
-use crate::wire::{DcEth, Ecn, Global, Route};
+use crate::wire::{DcEth, Ecn, Global, RoceVersion, Route};
 use crate::work::LOG_MAX_ATOMIC;
 
 /// UDP source ports of RoCEv2 that no context chose lie here and above.
@@ -175,7 +175,7 @@ fn leads_back(to: &Route, from: &Route) -> bool {
             _ => destination == source,
         },
         (Route::Ethernet { global, .. }, Route::Ethernet { global: other, .. }) => {
-            same(global, other)
+            same(global, other) && to.version() == from.version()
         }
         _ => false,
     }
@@ -209,7 +209,7 @@ fn route(qp: &Qp, identity: &Identity, which: Field) -> Route {
         traffic_class: path(ads::TCLASS) as u8,
         flow_label: path(ads::FLOW_LABEL),
         hop_limit: path(ads::HOP_LIMIT) as u8,
-        source: identity.gids.get(index).copied().unwrap_or_default(),
+        source: identity.entry(index).gid,
         destination,
     };
     match identity.link {
@@ -229,18 +229,19 @@ fn route(qp: &Qp, identity: &Identity, which: Field) -> Route {
                 [0, 0, 0, 0, 0, 0] => source,
                 destination => destination,
             };
-            let port = match path(ads::UDP_SPORT) as u16 {
-                0 => {
+            let port = match (identity.entry(index).version, path(ads::UDP_SPORT) as u16) {
+                (RoceVersion::V1, _) => None,
+                (RoceVersion::V2, 0) => {
                     // As Linux's driver does (`rdma_calc_flow_label`): queue pairs that are made one
                     // after the other at both ends get different ports.
                     let both = u64::from(qp.number) * u64::from(qp.get(qpc::REMOTE_QPN));
                     let folded = both ^ both >> 20;
                     let mixed = (folded ^ folded >> 40) as u32 & 0xf_ffff ^ global.flow_label;
-                    PORT_BASE | (mixed ^ mixed >> 14) as u16 & 0x3fff
+                    Some(PORT_BASE | (mixed ^ mixed >> 14) as u16 & 0x3fff)
                 }
-                port => port,
+                (RoceVersion::V2, port) => Some(port),
             };
-            Route::Ethernet { source, destination, global: global.with_ecn(Ecn::Capable), port }
+            Route::Ethernet { source, destination, global, port }.with_ecn(Ecn::Capable)
         }
     }
 }

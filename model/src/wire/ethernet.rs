@@ -20,14 +20,17 @@ pub const SERVICE_VLAN: u16 = 0x88a8;
 pub const IPV4: u16 = 0x0800;
 /// Type of IPv6.
 pub const IPV6: u16 = 0x86dd;
+/// Type of RoCE v1.
+pub const ROCE_V1: u16 = 0x8915;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Whether a frame is a packet of RoCEv2, whole or damaged: UDP to the port of RoCEv2 in IPv4
-/// without options or in IPv6, without a VLAN tag, and not a fragment.
+/// Whether a frame is a packet of RoCE, whole or damaged: the type of RoCE v1, or UDP to the port of
+/// RoCEv2 in IPv4 without options or in IPv6, without a VLAN tag, and not a fragment.
 pub fn is_roce(frame: &[u8]) -> bool {
     let Some(packet) = frame.get(HEADER..) else { return false };
     let udp = match (word(frame, HEADER - 2), packet.first()) {
+        (Some(ROCE_V1), _) => return true,
         (Some(IPV4), Some(0x45)) if packet.get(9) == Some(&UDP) => {
             // Offset, or more to come.
             let whole = word(packet, 6).is_some_and(|fragment| fragment & 0x3fff == 0);

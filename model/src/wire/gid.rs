@@ -23,6 +23,11 @@ pub fn is_ipv4(gid: &[u8; 16]) -> bool {
     gid.starts_with(&MAPPED)
 }
 
+/// Returns whether a GID is a link-local address, which says nothing without its link (RFC 4291).
+pub fn is_link_local(gid: &[u8; 16]) -> bool {
+    gid[0] == 0xfe && gid[1] & 0xc0 == 0x80
+}
+
 /// Returns whether a GID is that of a multicast group: of IPv6, or of IPv4, mapped.
 pub fn is_multicast(gid: &[u8; 16]) -> bool {
     gid[0] == 0xff || is_ipv4(gid) && gid[12] & 0xf0 == 0xe0

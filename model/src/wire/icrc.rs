@@ -1,14 +1,14 @@
 //! The invariant CRC at the end of every packet.
 //!
 //! It is a CRC-32 over everything from the first header on. The fields that may change on the way
-//! are read as ones (IBA 1.3, 7.8.1; annex A17 for RoCEv2): the virtual lane of a local packet, the
+//! are read as ones (IBA 1.3, 7.8.1; annexes A16 and A17 for RoCE): the virtual lane of a local packet, the
 //! whole LRH of a packet with a GRH (on Ethernet eight bytes of ones replace it), traffic class,
 //! flow label, hop limit, IP and UDP checksums, and the BTH's byte 4.
 
 use crc32fast::Hasher;
 
 use super::Link;
-use super::route::{GRH, IPV4, LRH, UDP};
+use super::route::{GRH, IPV4, LRH, NEXT_HEADER_IBA, UDP};
 
 /// Bytes of the ICRC.
 pub const ICRC: usize = 4;
@@ -22,6 +22,7 @@ pub fn icrc(link: Link, bytes: &[u8]) -> Option<[u8; ICRC]> {
         Link::InfiniBand if *bytes.get(1)? & 3 == 3 => LRH + GRH,
         Link::InfiniBand => LRH,
         Link::Roce if *bytes.first()? >> 4 == 4 => IPV4 + UDP,
+        Link::Roce if *bytes.get(6)? == NEXT_HEADER_IBA => GRH,
         Link::Roce => GRH + UDP,
     };
     let transport = network + BTH;
@@ -48,7 +49,9 @@ pub fn icrc(link: Link, bytes: &[u8]) -> Option<[u8; ICRC]> {
             } else {
                 mask_ipv6(ip);
             }
-            ip[network - 2..network].fill(0xff);
+            if network != GRH {
+                ip[network - 2..network].fill(0xff);
+            }
         }
     }
     masked[skip + network + 4] = 0xff;

@@ -7,7 +7,7 @@ use super::ethernet;
 pub enum Link {
     /// An InfiniBand subnet: LIDs, optional GRH.
     InfiniBand,
-    /// Ethernet: RoCEv2, GIDs over IP and UDP.
+    /// Ethernet: RoCE, whose GIDs are IP addresses.
     Roce,
 }
 

@@ -26,7 +26,7 @@ pub use address::{LinkAddress, Way};
 pub use link::Link;
 pub use opcode::Opcode;
 pub use packet::{Acknowledge, Aeth, AtomicEth, DcEth, Deth, Header, Malformed, NakCode, Reth};
-pub use route::{Ecn, Global, Route, mac};
+pub use route::{Ecn, Global, RoceVersion, Route, mac};
 pub use service::Service;
 
 /// Destination of a packet to a multicast group, in place of a queue pair's number.

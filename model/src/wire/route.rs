@@ -18,12 +18,23 @@ pub const UDP: usize = 8;
 /// UDP destination port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
 
-const NEXT_HEADER_IBA: u8 = 0x1b;
+/// What follows a GRH in its packet.
+pub(super) const NEXT_HEADER_IBA: u8 = 0x1b;
 const NEXT_HEADER_UDP: u8 = 17;
 const LNH_LOCAL: u8 = 2;
 const LNH_GLOBAL: u8 = 3;
 
-/// A global address pair: GRH, or IP header on Ethernet.
+/// The version of RoCE that a packet is of, and the entry of a GID table that it is sent from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RoceVersion {
+    /// A GRH behind the Ethernet header. It reaches ports of the same Ethernet only.
+    V1,
+    /// UDP in IP.
+    #[default]
+    V2,
+}
+
+/// A global address pair: GRH, or IP header in RoCE v2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Global {
     /// Traffic class.
@@ -76,7 +87,8 @@ pub enum Route {
         /// Global route.
         global: Option<Global>,
     },
-    /// RoCEv2: IPv4 where both GIDs are mapped IPv4 addresses, else IPv6.
+    /// RoCE: a GRH in version 1. In version 2, IPv4 and UDP where both GIDs are mapped IPv4 addresses,
+    /// else IPv6 and UDP.
     Ethernet {
         /// Ethernet address of the sending port.
         source: [u8; 6],
@@ -84,16 +96,16 @@ pub enum Route {
         destination: [u8; 6],
         /// Addresses.
         global: Global,
-        /// UDP source port.
-        port: u16,
+        /// UDP source port of version 2. Version 1 has no UDP header.
+        port: Option<u16>,
     },
 }
 
 impl Route {
-    /// The same route with these bits in the IP header. InfiniBand has no such bits.
+    /// The same route with these bits in the IP header. InfiniBand and RoCE v1 have no such bits.
     pub fn with_ecn(self, ecn: Ecn) -> Self {
         match self {
-            Self::InfiniBand { .. } => self,
+            Self::InfiniBand { .. } | Self::Ethernet { port: None, .. } => self,
             Self::Ethernet { source, destination, global, port } => {
                 Self::Ethernet { source, destination, global: global.with_ecn(ecn), port }
             }
@@ -158,6 +170,7 @@ impl Route {
         match self {
             Self::InfiniBand { global: None, .. } => LRH,
             Self::InfiniBand { .. } => LRH + GRH,
+            Self::Ethernet { port: None, .. } => HEADER + GRH,
             Self::Ethernet { global, .. } if is_ipv4(global) => HEADER + IPV4 + UDP,
             Self::Ethernet { .. } => HEADER + GRH + UDP,
         }
@@ -170,7 +183,7 @@ impl Route {
         let (header, at) = match self {
             Self::InfiniBand { global: None, .. } => return None,
             Self::InfiniBand { .. } => (packet.get(LRH..LRH + GRH)?, 0),
-            Self::Ethernet { global, .. } if is_ipv4(global) => {
+            Self::Ethernet { .. } if self.has_ipv4() => {
                 (packet.get(HEADER..HEADER + IPV4)?, GRH - IPV4)
             }
             Self::Ethernet { .. } => (packet.get(HEADER..HEADER + GRH)?, 0),
@@ -178,6 +191,20 @@ impl Route {
         let mut shown = [0; GRH];
         shown[at..].copy_from_slice(header);
         Some(shown)
+    }
+
+    /// The version of RoCE; `None` on InfiniBand.
+    pub fn version(&self) -> Option<RoceVersion> {
+        match self {
+            Self::InfiniBand { .. } => None,
+            Self::Ethernet { port: None, .. } => Some(RoceVersion::V1),
+            Self::Ethernet { port: Some(_), .. } => Some(RoceVersion::V2),
+        }
+    }
+
+    /// Whether the packet has an IPv4 header.
+    pub fn has_ipv4(&self) -> bool {
+        matches!(self, Self::Ethernet { global, port: Some(_), .. } if is_ipv4(global))
     }
 
     /// Whether there is a GRH, or what is in its place on Ethernet.
@@ -218,6 +245,10 @@ impl Route {
             Self::Ethernet { source, destination, global, port } => {
                 to.extend_from_slice(destination);
                 to.extend_from_slice(source);
+                let Some(port) = port else {
+                    to.extend_from_slice(&ethernet::ROCE_V1.to_be_bytes());
+                    return encode_ipv6(global, rest, NEXT_HEADER_IBA, to);
+                };
                 let kind = if is_ipv4(global) { ethernet::IPV4 } else { ethernet::IPV6 };
                 to.extend_from_slice(&kind.to_be_bytes());
                 if is_ipv4(global) {
@@ -254,7 +285,9 @@ impl Route {
                     *byte |= FECN;
                 }
             }
-            (Ok(Self::Ethernet { global, .. }), Link::Roce) if is_ipv4(&global) => {
+            // RoCE v1 has no such bits.
+            (Ok(Self::Ethernet { port: None, .. }), Link::Roce) => {}
+            (Ok(route), Link::Roce) if route.has_ipv4() => {
                 let header = &mut bytes[HEADER..][..IPV4];
                 header[1] |= Ecn::Experienced as u8;
                 header[10..12].fill(0);
@@ -276,7 +309,7 @@ impl Route {
 }
 
 /// Whether both ends are IPv4 addresses.
-pub fn is_ipv4(global: &Global) -> bool {
+fn is_ipv4(global: &Global) -> bool {
     gid::is_ipv4(&global.source) && gid::is_ipv4(&global.destination)
 }
 
@@ -401,9 +434,15 @@ fn decode_ipv4(bytes: &[u8]) -> Result<Global, Malformed> {
 
 fn decode_roce(bytes: &[u8]) -> Result<Route, Malformed> {
     let (link, packet) = bytes.split_at_checked(HEADER).ok_or(Malformed::Short)?;
+    let mac = |at: usize| std::array::from_fn(|byte| link[at + byte]);
+    let (destination, source) = (mac(0), mac(6));
     let (global, length) = match be16(link, HEADER - 2) {
         ethernet::IPV4 => (decode_ipv4(packet)?, IPV4),
         ethernet::IPV6 => (decode_ipv6(packet, NEXT_HEADER_UDP)?, GRH),
+        ethernet::ROCE_V1 => {
+            let global = decode_ipv6(packet, NEXT_HEADER_IBA)?;
+            return Ok(Route::Ethernet { source, destination, global, port: None });
+        }
         _ => return Err(Malformed::Route),
     };
     let at = HEADER + length;
@@ -416,9 +455,7 @@ fn decode_roce(bytes: &[u8]) -> Result<Route, Malformed> {
     if usize::from(be16(bytes, at + 4)) != bytes.len() - at {
         return Err(Malformed::Length);
     }
-    let mac = |at: usize| std::array::from_fn(|byte| link[at + byte]);
-    let (destination, source) = (mac(0), mac(6));
-    let route = Route::Ethernet { source, destination, global, port: be16(bytes, at) };
+    let route = Route::Ethernet { source, destination, global, port: Some(be16(bytes, at)) };
     // Mapped addresses in an IPv6 header would be sent back in an IPv4 one.
     if route.len() != at + UDP {
         return Err(Malformed::Route);

@@ -15,7 +15,7 @@ const TO: [u8; 6] = [2, 1, 2, 3, 4, 6];
 
 fn roce(source: [u8; 16], destination: [u8; 16]) -> Route {
     let global = Global { traffic_class: 0, flow_label: 0, hop_limit: 64, source, destination };
-    Route::Ethernet { source: FROM, destination: TO, global, port: 0xc001 }
+    Route::Ethernet { source: FROM, destination: TO, global, port: Some(0xc001) }
 }
 
 fn packet(route: Route) -> Frame {

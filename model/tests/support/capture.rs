@@ -71,6 +71,8 @@ impl Passed {
         }
         let packet = &self.bytes[ETHERNET..];
         let (protocol, udp) = match self.bytes[12..ETHERNET] {
+            // RoCE v1.
+            [0x89, 0x15] => return Some(packet),
             [0x08, 0x00] => (packet[9], 20),
             [0x86, 0xdd] => (packet[6], 40),
             _ => return None,
@@ -88,13 +90,11 @@ impl Passed {
                     8
                 }
             }
-            Link::Roce => {
-                if packet[0] >> 4 == 6 {
-                    48
-                } else {
-                    28
-                }
-            }
+            Link::Roce => match (packet[0] >> 4, packet[6]) {
+                (6, 0x1b) => 40,
+                (6, _) => 48,
+                _ => 28,
+            },
         }
     }
 

@@ -46,7 +46,7 @@ fn pages_come_when_asked_in_a_process_alone() {
 fn an_ethernet_port_takes_both_versions_of_ip_and_lists_of_addresses() {
     let mut rig = Rig::on(Link::Roce);
     let roce = rig.run(&ask(group::ROCE, 1)).unwrap();
-    assert_eq!(roce_cap::L3_TYPE.get(&roce[0x10..]), 0b110);
+    assert_eq!(roce_cap::L3_TYPE.get(&roce[0x10..]), 0b111);
     let general = rig.run(&ask(group::GENERAL, 1)).unwrap();
     for list in [
         cmd_hca_cap::LOG_MAX_CURRENT_UC_LIST,

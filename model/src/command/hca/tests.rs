@@ -3,7 +3,7 @@ use mlx5_sys::ifc::{atomic_caps, cmd_hca_cap, opcode, query_hca_cap_out, set_hca
 use super::super::capability::group;
 use super::super::test::{Command, Rig};
 use super::*;
-use crate::card::Link;
+use crate::card::{GidEntry, Link};
 
 /// The first of the addresses that tests give as pages.
 const PAGES: u64 = 0x4000_0000;
@@ -163,11 +163,10 @@ fn only_the_requesters_byte_order_of_atomics_is_set() {
 fn a_reset_returns_the_addresses_of_the_port() {
     let mut rig = Rig::on(Link::Roce);
     let before = rig.card.identity.gids.clone();
-    rig.card.identity.gids.push([9; 16]);
-    rig.card.identity.gid_macs.insert(1, [2; 6]);
+    rig.card.identity.gids.push(GidEntry { mac: Some([2; 6]), ..GidEntry::default() });
     rig.card.interrupts.push_back(1);
     prepare(&mut rig);
     assert_eq!(rig.card.identity.gids, before);
-    assert!(rig.card.identity.gid_macs.is_empty() && rig.card.interrupts.is_empty());
+    assert!(rig.card.interrupts.is_empty());
     assert_eq!(rig.card.objects.eqs.iter().count(), 0);
 }

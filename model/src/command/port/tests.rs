@@ -24,10 +24,10 @@ fn tables_are_shown_whole_and_by_entry() {
     let gid = Command::new(opcode::QUERY_HCA_VPORT_GID, 0x10);
     let index = query_hca_vport_gid_in::GID_INDEX;
     let one = rig.run(&gid).unwrap();
-    assert_eq!(one[0x10..0x20], rig.card.identity.gids[0]);
+    assert_eq!(one[0x10..0x20], rig.card.identity.entry(0).gid);
     assert_eq!(query_hca_vport_gid_out::GIDS_NUM.get(&one), 1);
     let all = rig.run(&gid.clone().set(index, ALL)).unwrap();
-    assert_eq!(all[0x10..0x20], rig.card.identity.gids[0]);
+    assert_eq!(all[0x10..0x20], rig.card.identity.entry(0).gid);
     assert_eq!(query_hca_vport_gid_out::GIDS_NUM.get(&all), 8);
     let short = rig.run_into(&gid.set(index, ALL), 0x20);
     assert_eq!(short.err(), Some(Refusal::OutputLength));
@@ -52,15 +52,35 @@ fn addresses_of_an_ethernet_port_can_be_set() {
     let mut rig = Rig::on(Link::Roce);
     rig.run(&set).unwrap();
     let identity = &rig.card.identity;
-    assert_eq!(identity.gids[2], address[..16]);
+    assert_eq!(identity.entry(2).gid, address[..16]);
     assert_eq!(identity.source_mac(2), identity.mac, "no other came with it");
     let query = Command::new(opcode::QUERY_ROCE_ADDRESS, 0x10);
     let reply = rig.run(&query.clone().set(index, 2u64)).unwrap();
     assert_eq!(reply[0x10..0x30], address);
     let made = rig.run(&query).unwrap();
-    assert_eq!(made[0x10..0x20], rig.card.identity.gids[0]);
+    assert_eq!(made[0x10..0x20], rig.card.identity.entry(0).gid);
     assert_eq!(roce_addr_layout::ROCE_VERSION.get(&made[0x10..]), 2);
     assert_eq!(roce_addr_layout::ROCE_L3_TYPE.get(&made[0x10..]), 1);
+}
+
+#[test]
+fn entries_say_which_version_of_roce_they_are_of() {
+    let mut rig = Rig::on(Link::Roce);
+    let index = set_roce_address_in::ROCE_ADDRESS_INDEX;
+    for (code, kind, version) in [(0, 0, RoceVersion::V1), (2, 1, RoceVersion::V2)] {
+        let mut address = [0u8; 32];
+        address[..2].copy_from_slice(&[0xfe, 0x80]);
+        roce_addr_layout::ROCE_VERSION.set(&mut address, code);
+        roce_addr_layout::ROCE_L3_TYPE.set(&mut address, kind);
+        let mut set = Command::new(opcode::SET_ROCE_ADDRESS, 0x10).set(index, 1u64);
+        set.0.extend_from_slice(&address);
+        rig.run(&set).unwrap();
+        assert_eq!(rig.card.identity.entry(1).version, version);
+    }
+    // An entry that the device was created with.
+    rig.card.identity.gids[0].version = RoceVersion::V1;
+    let made = rig.run(&Command::new(opcode::QUERY_ROCE_ADDRESS, 0x10)).unwrap();
+    assert_eq!(roce_addr_layout::ROCE_VERSION.get(&made[0x10..]), 0);
 }
 
 #[test]

@@ -398,7 +398,6 @@ fn set_roce_address(_: &mut Rig) -> Case {
     Case::anyones(set)
         .refuses(q::ROCE_ADDRESS_INDEX, 255u64, Refusal::GidIndex)
         .refuses(q::VHCA_PORT_NUM, 2u64, Refusal::Port)
-        .refuses(version, 0u64, Refusal::RoceVersion)
         .refuses(version, 1u64, Refusal::RoceVersion)
         .refuses(kind, 2u64, Refusal::RoceVersion)
         .elsewhere(Refusal::NotRoce)

@@ -55,7 +55,7 @@ impl Machine {
         side.rig.card.identity.timeouts = Timeouts::Specification { floor: 0 };
         side.rig.card.keep_virtual_time(&Arc::<VirtualTime>::default(), costs);
         let identity = side.rig.card.identity.clone();
-        let own = (peer.unwrap_or(side.qp), identity.lid, identity.gids[0]);
+        let own = (peer.unwrap_or(side.qp), identity.lid, identity.gids[0].gid);
         side.connect(setup, own, [7, 7]);
         let stand_in = Card::new(identity, side.rig.memory.clone(), Clock::real());
         let card = std::mem::replace(&mut side.rig.card, stand_in);
@@ -570,7 +570,7 @@ fn pair(
     let mut sides = [0, 1].map(|end| Side::new(setup, end));
     let ends = sides.each_ref().map(|side| {
         let identity = &side.rig.card.identity;
-        (peers.unwrap_or(side.qp), identity.lid, identity.gids[0])
+        (peers.unwrap_or(side.qp), identity.lid, identity.gids[0].gid)
     });
     let mut cards = Vec::new();
     for (side, peer) in sides.iter_mut().zip([ends[1], ends[0]]) {

@@ -65,8 +65,8 @@ fn raw_frame_arrives_where_a_switch_forwards_it() {
     });
     let macs = [7, 8, 9].map(|end| {
         let mut identity = crate::command::test::identity(link);
-        identity.gids[0][15] = end;
-        mac(&identity.gids[0])
+        identity.gids[0].gid[15] = end;
+        mac(&identity.gids[0].gid)
     });
     let all = [macs[1], macs[2], UNKNOWN, MULTICAST, macs[0], BROADCAST].map(raw);
     let [second, third, unknown, multicast, first, broadcast] = all.clone();
@@ -129,8 +129,8 @@ impl Managed {
         let mut cards = [7, 8].map(|end| {
             let mut card = Rig::on(link).card;
             let identity = &mut card.identity;
-            (identity.lid, identity.gids[0][15]) = (end.into(), end);
-            identity.mac = mac(&identity.gids[0]);
+            (identity.lid, identity.gids[0].gid[15]) = (end.into(), end);
+            identity.mac = mac(&identity.gids[0].gid);
             card
         });
         for (index, card) in cards.iter_mut().enumerate() {

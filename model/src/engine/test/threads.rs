@@ -25,8 +25,8 @@ fn cards() -> (Vec<Card>, [Identity; 2]) {
     let cards = [1, 2].map(|end| {
         let mut card = Rig::on(Link::InfiniBand).card;
         let identity = &mut card.identity;
-        (identity.lid, identity.gids[0][15]) = (end.into(), end);
-        identity.mac = mac(&identity.gids[0]);
+        (identity.lid, identity.gids[0].gid[15]) = (end.into(), end);
+        identity.mac = mac(&identity.gids[0].gid);
         card
     });
     let identities = cards.each_ref().map(|card| card.identity.clone());
@@ -265,7 +265,7 @@ fn taken_by_an_entry(wqe: impl Fn(&Side) -> Post) -> usize {
     let setup = Setup::default();
     let mut side = Side::new(setup, 0);
     let identity = &side.rig.card.identity;
-    let own = (side.qp, identity.lid, identity.gids[0]);
+    let own = (side.qp, identity.lid, identity.gids[0].gid);
     side.connect(setup, own, [7, 7]);
     let wqe = Post { signaled: false, ..wqe(&side) };
     side.write(&wqe);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::command::test::identity;
-use crate::identity::Identity;
+use crate::identity::{GidEntry, Identity};
 use crate::wire::Link;
 
 fn network(domain: &str, seed: u64) -> Network {
@@ -111,12 +111,13 @@ fn port_is_reached_at_the_addresses_that_it_has_now() {
         assert!(!reaches(own, number ^ 0x100), "another prefix");
     };
     check(&mut port, &identity, false);
-    identity.gid_macs.insert(1, OTHER);
+    let other = GidEntry { mac: Some(OTHER), ..GidEntry::default() };
+    identity.gids.push(other);
     check(&mut port, &identity, true);
     // A second GID with the same address changes nothing.
-    identity.gid_macs.insert(2, OTHER);
+    identity.gids.push(other);
     check(&mut port, &identity, true);
-    identity.gid_macs.clear();
+    identity.gids.truncate(1);
     check(&mut port, &identity, false);
 }
 

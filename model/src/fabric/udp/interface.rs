@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use super::socket;
-use crate::identity::Identity;
+use crate::identity::{GidEntry, Identity};
 use crate::private::{files, system};
 use crate::wire::{ethernet, gid, mac};
 
-/// Most GIDs of a port, the size of its table.
-const GIDS: usize = 16;
+/// Most addresses of a port. Each has two entries of its GID table.
+const ADDRESSES: usize = 8;
 /// Upper bytes of the node GUID where the interface has no Ethernet address: the model's own.
 const OUI: u64 = 0x0050_6b4b << 40;
 /// The flag of an IPv6 address that another node has (`IFA_F_DADFAILED`).
@@ -72,7 +72,7 @@ impl Interface {
             None => known.gids.clone(),
         };
         gids.sort_by_key(|gid| rank(gid, &known.mac));
-        gids.truncate(GIDS);
+        gids.truncate(ADDRESSES);
         if gids.is_empty() {
             return Err(format!(
                 "the interface {name} has no IP address: `ip address add 192.0.2.1/24 dev {name}`"
@@ -110,7 +110,7 @@ impl Interface {
         Identity {
             node_guid,
             mac: self.port_mac(),
-            gids: self.gids.clone(),
+            gids: GidEntry::pairs(&self.gids),
             log_mtu: Some(identity.log_mtu.map_or(self.log_mtu, |log| log.min(self.log_mtu))),
             ..identity
         }

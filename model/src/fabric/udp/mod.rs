@@ -27,6 +27,7 @@ use std::time::Instant;
 
 pub(crate) use interface::Interface;
 use share::{AGAIN, ENDING, Share};
+pub(crate) use socket::has_route;
 use socket::{BATCH, Batch};
 
 use super::Devices;

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use crate::fabric::local::socket::{self as local, Fd};
 use crate::private::{OwnFd, check, system};
 use crate::wire::ethernet::{self, HEADER};
-use crate::wire::gid::{ipv4_at, is_ipv4};
+use crate::wire::gid::{ipv4_at, is_ipv4, is_link_local};
 use crate::wire::route::{GRH, HOPS, IPV4, ROCE_PORT, UDP};
 use crate::wire::{Frame, mac};
 
@@ -70,7 +70,7 @@ impl Address {
         bytes[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
         bytes[8..24].copy_from_slice(gid);
         // Link-local unicast and multicast addresses say nothing without their link.
-        let local = gid[0] == 0xfe && gid[1] & 0xc0 == 0x80 || gid[0] == 0xff;
+        let local = is_link_local(gid) || gid[0] == 0xff;
         bytes[24..].copy_from_slice(&if local { interface } else { 0 }.to_ne_bytes());
         Self { bytes, length: 28 }
     }
@@ -93,6 +93,16 @@ fn socket(ipv4: bool) -> io::Result<Fd> {
         set(&fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1)?;
     }
     Ok(fd)
+}
+
+/// Returns whether the machine has a route to the address of a GID, for a port on this interface.
+pub(crate) fn has_route(gid: &[u8; 16], interface: u32) -> bool {
+    let Ok(fd) = socket(is_ipv4(gid)) else { return false };
+    let address = Address::new(gid, ROCE_PORT, interface);
+    // SAFETY: `address` is an address of `length` bytes, which the call reads.
+    let result =
+        unsafe { system::connect(fd.as_raw_fd(), address.bytes.as_ptr().cast(), address.length) };
+    result == 0
 }
 
 fn bind(fd: &OwnFd, gid: &[u8; 16], port: u16, interface: u32) -> io::Result<()> {

@@ -7,9 +7,9 @@ use std::os::fd::AsRawFd;
 use super::super::uverbs::process::errno::{Errno, Result};
 use super::abi::{SOCKADDR6, STORAGE};
 use crate::card::Link;
-use crate::identity::Identity;
+use crate::identity::{GidEntry, Identity};
 use crate::private::{OwnFd, check, system};
-use crate::wire::gid;
+use crate::wire::{RoceVersion, gid};
 
 /// `AF_IB`
 pub(super) const AF_IB: u16 = 27;
@@ -170,14 +170,18 @@ pub(super) struct Place {
 impl Place {
     /// Returns the GID.
     pub fn gid(&self, ports: &[Identity]) -> [u8; 16] {
-        ports[self.card].gids[self.index]
+        ports[self.card].gids[self.index].gid
     }
 }
 
-/// Finds a GID in the tables of the machine's ports.
+/// Finds a GID in the tables of the machine's ports. On RoCE connections are of version 2, as Linux's
+/// are by default.
 pub(super) fn place_of_gid(ports: &[Identity], gid: &[u8; 16]) -> Option<Place> {
     ports.iter().enumerate().find_map(|(card, port)| {
-        let index = port.gids.iter().position(|known| known == gid)?;
+        let index = port
+            .gids
+            .iter()
+            .position(|known| known.gid == *gid && known.version == RoceVersion::V2)?;
         Some(Place { card, index })
     })
 }
@@ -192,8 +196,8 @@ pub(super) fn place_of(ports: &[Identity], address: &SocketAddr) -> Option<Place
 /// Returns the entry of a port's GID table that serves a family of addresses.
 pub(super) fn usual(ports: &[Identity], card: usize, ip: IpAddr) -> Option<Place> {
     let port = ports.get(card)?;
-    let used = |gid: &[u8; 16]| *gid != [0; 16];
-    let fits = |gid: &[u8; 16]| used(gid) && gid::is_ipv4(gid) == ip.is_ipv4();
+    let used = |entry: &GidEntry| !entry.is_empty() && entry.version == RoceVersion::V2;
+    let fits = |entry: &GidEntry| used(entry) && gid::is_ipv4(&entry.gid) == ip.is_ipv4();
     let index = port.gids.iter().position(fits).or_else(|| port.gids.iter().position(used))?;
     Some(Place { card, index })
 }

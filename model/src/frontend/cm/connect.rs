@@ -6,7 +6,7 @@ use super::address::{Address, Place, place_of_gid};
 use super::attributes;
 use super::state::{Contents, Id, Link, Stage, State};
 use crate::card::Link as Wire;
-use crate::engine::neighbour;
+use crate::engine;
 use crate::identity::Identity;
 use crate::management::connection::{RESPONSE_TIMEOUT, RETRIES};
 use crate::management::ip::{self, Addresses};
@@ -47,9 +47,9 @@ fn route_of(port: &Identity, place: &Place, path: &Path) -> Route {
     match port.link {
         Wire::Roce => Route::Ethernet {
             source: port.source_mac(place.index),
-            destination: neighbour(&path.destination),
+            destination: engine::address(&path.destination),
             global,
-            port: 0xc000,
+            port: Some(0xc000),
         },
         Wire::InfiniBand => Route::InfiniBand {
             level: path.level,
@@ -606,7 +606,7 @@ impl State {
             Route::Ethernet { global, .. } | Route::InfiniBand { global: Some(global), .. } => {
                 global.destination
             }
-            Route::InfiniBand { global: None, .. } => self.ports.get(card)?.gids[0],
+            Route::InfiniBand { global: None, .. } => self.ports.get(card)?.entry(0).gid,
         };
         let place = place_of_gid(&self.ports, &gid)?;
         let peer = match route.reverse() {
@@ -614,7 +614,7 @@ impl State {
                 global.destination
             }
             Route::InfiniBand { destination, .. } => {
-                self.ports.iter().find(|port| port.lid == destination)?.gids[0]
+                self.ports.iter().find(|port| port.lid == destination)?.entry(0).gid
             }
         };
         let parent = self.known(listener)?;

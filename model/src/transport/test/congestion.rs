@@ -107,7 +107,7 @@ fn a_marked_packet_is_answered_by_one_notification_an_interval() {
         assert!(header.becn && !header.fecn && !header.ack_request);
         assert_eq!((header.destination, header.psn), (pair.sides[0].qp, 0));
         assert_eq!(global.traffic_class, 48 << 2);
-        assert_eq!(global.destination, pair.sides[0].rig.card.identity.gids[0]);
+        assert_eq!(global.destination, pair.sides[0].rig.card.identity.gids[0].gid);
         advance(&mut pair, INTERVAL - 1);
         request(&mut pair, setup, 1);
         assert_eq!(notifications(&settle(&mut pair, setup.link, mark)), []);

@@ -35,7 +35,7 @@ pub fn datagrams() -> Setup {
 /// The address vector of a side, extended.
 fn address(setup: Setup, to: &Side, q_key: u32) -> Vec<u8> {
     let identity = &to.rig.card.identity;
-    let gid = identity.gids[0];
+    let gid = identity.gids[0].gid;
     let mut av = vec![0; 48];
     av[..4].copy_from_slice(&q_key.to_be_bytes());
     av[8..12].copy_from_slice(&(1 << 31 | to.qp).to_be_bytes());
@@ -108,7 +108,7 @@ fn datagrams_arrive_behind_the_room_for_their_header() {
                 if setup.link == Link::InfiniBand && !setup.grh {
                     assert_eq!(head, [0xee; GRH], "no header came");
                 } else {
-                    let gid = |side: &Side| side.rig.card.identity.gids[0];
+                    let gid = |side: &Side| side.rig.card.identity.gids[0].gid;
                     // On Ethernet the sender says that it reacts to congestion.
                     let ecn = if setup.link == Link::Roce { 0x20 } else { 0 };
                     assert_eq!(head[..4], [0x62, 0x01 | ecn, 0x23, 0x45]);
@@ -129,7 +129,7 @@ fn an_ipv4_header_is_at_the_end_of_its_room() {
         let mut gid = [0; 16];
         gid[10..12].fill(0xff);
         gid[12..].copy_from_slice(&[10, 0, 0, 1 + index as u8]);
-        side.rig.card.identity.gids[0] = gid;
+        side.rig.card.identity.gids[0].gid = gid;
     }
     let post = datagram(&pair, setup, 8);
     let [own, peer] = &mut pair.sides;

@@ -75,7 +75,7 @@ fn a_requester_that_goes_back_too_far_gets_no_answer() {
         }
         let [own, peer] = &mut pair.sides;
         let identity = &peer.rig.card.identity;
-        let address = (peer.qp, identity.lid, identity.gids[0]);
+        let address = (peer.qp, identity.lid, identity.gids[0].gid);
         own.reset();
         own.connect(setup, address, [setup.psn[0] + ADDED - back, setup.psn[1]]);
         let repeated = if syndrome == 0 { back } else { 1 };

@@ -83,7 +83,7 @@ pub(super) fn pair(setup: Setup) -> (Pair, u32) {
 /// The address vector of a target on the other side.
 fn address(pair: &Pair, number: u32, key: u64) -> Vec<u8> {
     let peer = &pair.sides[1].rig.card.identity;
-    let gid = peer.gids[0];
+    let gid = peer.gids[0].gid;
     let mut bytes = key.to_be_bytes().to_vec();
     bytes.extend_from_slice(&(1 << 31 | number).to_be_bytes());
     bytes.extend_from_slice(&[0, 0]);

@@ -697,7 +697,7 @@ fn a_virtual_port_counts_the_bytes_of_a_packet_that_were_measured() {
         // The packets that were counted had IPv4 headers.
         let gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 18, 0, host];
         let identity = &mut side.rig.card.identity;
-        (identity.gids[0], identity.mac) = (gid, mac(&gid));
+        (identity.gids[0].gid, identity.mac) = (gid, mac(&gid));
     }
     Pair::connect(&mut sides, [setup; 2]);
     let mut pair = Pair::between(sides);

@@ -29,6 +29,7 @@
 //! - [`limits`]: requests without end.
 //! - [`rules`]: the specification's rules.
 //! - [`scale`]: many queue pairs.
+//! - [`versions`]: the two versions of RoCE.
 //! - [`seeds`]: random operations under random faults.
 
 mod boundary;
@@ -56,6 +57,7 @@ mod tags;
 mod timing;
 mod traffic;
 mod unreliable;
+mod versions;
 mod windows;
 mod xrc;
 
@@ -181,7 +183,7 @@ impl Pair {
     pub fn connect(sides: &mut [Side; 2], setups: [Setup; 2]) {
         let peers = [1, 0].map(|other: usize| {
             let side: &Side = &sides[other];
-            (side.qp, side.rig.card.identity.lid, side.rig.card.identity.gids[0])
+            (side.qp, side.rig.card.identity.lid, side.rig.card.identity.gids[0].gid)
         });
         for (index, side) in sides.iter_mut().enumerate() {
             let setup = setups[index];

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::datagram::{datagram, datagrams};
 use super::side::{Post, Side};
 use super::{Pair, Setup};
+use crate::identity::GidEntry;
 use crate::object::{Service, State};
 use crate::transport::{Parameters, QueuePair};
 use crate::wire::{Acknowledge, Aeth, Frame, Header, NakCode, Opcode};
@@ -344,7 +345,7 @@ fn a_global_header_has_to_name_the_port() {
     let mut post = datagram(&pair, setup, 8);
     post.address[32..].fill(0);
     let [own, peer] = &mut pair.sides;
-    peer.rig.card.identity.gids.push([0; 16]);
+    peer.rig.card.identity.gids.push(GidEntry::default());
     peer.receive(&[(0, 64, peer.key)]);
     own.post(&post);
     pair.settle();

@@ -118,8 +118,8 @@ impl Side {
         let identity = &mut rig.card.identity;
         identity.qpn_prefixes = vec![0x12 + index as u16];
         identity.lid = if setup.link == Link::Roce { 0 } else { 7 + index as u16 };
-        identity.gids[0][15] = 1 + index as u8;
-        identity.mac = mac(&identity.gids[0]);
+        identity.gids[0].gid[15] = 1 + index as u8;
+        identity.mac = mac(&identity.gids[0].gid);
         Self::with(rig, setup)
     }
 

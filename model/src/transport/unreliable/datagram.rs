@@ -9,7 +9,7 @@ use crate::card::{Card, Identity, Link};
 use crate::object::Special;
 use crate::queue::{Address, Syndrome};
 use crate::transport;
-use crate::wire::{Deth, Ecn, Global, Route, route};
+use crate::wire::{Deth, Ecn, Global, RoceVersion, Route, route};
 
 /// Room at the head of each receive for the packet's global route header, used or not.
 const ROOM: u32 = route::GRH as u32;
@@ -25,7 +25,7 @@ pub(in crate::transport) fn route(
         traffic_class: extended.traffic_class,
         flow_label: extended.flow_label,
         hop_limit: extended.hop_limit,
-        source: identity.gids.get(usize::from(extended.source_index)).copied().unwrap_or_default(),
+        source: identity.entry(extended.source_index.into()).gid,
         destination: extended.gid,
     };
     match (identity.link, &address.extended) {
@@ -40,9 +40,13 @@ pub(in crate::transport) fn route(
         (Link::Roce, Some(extended)) => Ok(Route::Ethernet {
             source: identity.source_mac(extended.source_index.into()),
             destination: extended.mac,
-            global: global(extended).with_ecn(Ecn::Capable),
-            port: address.lid,
-        }),
+            global: global(extended),
+            port: match identity.entry(extended.source_index.into()).version {
+                RoceVersion::V1 => None,
+                RoceVersion::V2 => Some(address.lid),
+            },
+        }
+        .with_ecn(Ecn::Capable)),
     }
 }
 
@@ -81,10 +85,12 @@ pub(super) fn receive(
         .map_err(|syndrome| Failure::Receive(wqe.taken(), syndrome))?;
     let mut held = received(own, header, operation(header), wqe.taken(), length);
     held.sender = Some((datagram.source, shown.is_some()));
-    if let Route::Ethernet { global, .. } = &header.route {
-        // In place of the service level, the kind of header: IPv6 or IPv4 (`device.h` of Linux,
-        // MLX5_CQE_ROCE_L3_HEADER_TYPE_*).
-        held.source = (0, if route::is_ipv4(global) { 2 } else { 1 });
+    // In place of the service level, the kind of header: GRH, IPv6 or IPv4 (`device.h` of Linux,
+    // MLX5_CQE_ROCE_L3_HEADER_TYPE_*).
+    match header.route.version() {
+        None => {}
+        Some(RoceVersion::V1) => held.source = (0, 0),
+        Some(RoceVersion::V2) => held.source = (0, if header.route.has_ipv4() { 2 } else { 1 }),
     }
     if own.special == Some(Special::Gsi) {
         // Its datagrams may be of any partition, so the CQE names theirs (`main.c` of mlx5_ib).

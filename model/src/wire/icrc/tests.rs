@@ -69,6 +69,7 @@ fn icrc_is_that_of_rdma_rxe() {
         for version in [4, 6] {
             let headers = if version == 4 { IPV4 } else { GRH } + UDP + BTH;
             let mut packet: Vec<u8> = (0..headers + length).map(|_| random.draw() as u8).collect();
+            packet[6] = 17;
             packet[0] = version << 4 | if version == 4 { 5 } else { packet[0] & 0xf };
             assert_eq!(icrc(Link::Roce, &packet), Some(rxe(&packet)), "{packet:02x?}");
         }
@@ -95,6 +96,17 @@ fn what_changes_on_the_way_is_not_covered() {
     assert_eq!(icrc(Link::InfiniBand, &global), sent);
     global[LRH + 8] = 1;
     assert_ne!(icrc(Link::InfiniBand, &global), sent, "the GID is covered");
+}
+
+/// Ones stand for the LRH on InfiniBand too (annex A16).
+#[test]
+fn icrc_of_roce_v1_is_that_of_the_packet_on_infiniband() {
+    let mut random = crate::clock::Random::seeded(12);
+    let mut packet: Vec<u8> = (0..GRH + BTH + 40).map(|_| random.draw() as u8).collect();
+    (packet[0], packet[6]) = (0x60, NEXT_HEADER_IBA);
+    let mut local = vec![0, 3, 0, 1, 0, 2, 0, 3];
+    local.extend_from_slice(&packet);
+    assert_eq!(icrc(Link::Roce, &packet), icrc(Link::InfiniBand, &local));
 }
 
 #[test]

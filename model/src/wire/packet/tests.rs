@@ -36,7 +36,7 @@ fn routes() -> impl Strategy<Value = Route> {
                 global
             }
         ),
-        (any::<[u8; 6]>(), any::<[u8; 6]>(), global, any::<u16>()).prop_map(
+        (any::<[u8; 6]>(), any::<[u8; 6]>(), global, any::<Option<u16>>()).prop_map(
             |(source, destination, global, port)| Route::Ethernet {
                 source,
                 destination,
@@ -154,7 +154,7 @@ fn payload_and_padding_are_whole_words() {
     gid[0] = 0xfe;
     let global =
         Global { traffic_class: 0, flow_label: 0, hop_limit: 1, source: gid, destination: gid };
-    let route = Route::Ethernet { source: [2; 6], destination: [2; 6], global, port: 0xc000 };
+    let route = Route::Ethernet { source: [2; 6], destination: [2; 6], global, port: Some(0xc000) };
     let header = Header::new(route, Opcode::SendOnly, 0xffff, 0x1200, 1);
     let Ok(frame) = header.frame(8, |_| Ok::<_, std::convert::Infallible>(()));
     /// The offsets of the lengths of IPv6 and UDP.

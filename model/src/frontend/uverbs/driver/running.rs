@@ -7,7 +7,7 @@ use super::super::process::descriptors::{self, Descriptors};
 use super::super::process::errno::{Errno, Result};
 use super::super::process::trap;
 use super::super::process::{in_children, own_process};
-use super::super::tree::config::{Carrier, Config, Time};
+use super::super::tree::config::{Config, Time};
 use super::super::tree::discovery::{Discovery, discovery};
 use super::function::{Function, Interrupts};
 use super::pins::Bus;
@@ -18,6 +18,7 @@ use crate::card::{Card, Identity};
 use crate::clock::Clock;
 use crate::cost::VirtualTime;
 use crate::engine::{self, Engine, Interrupt, Shield};
+use crate::fabric::Carrier;
 use crate::frontend::cm::Manager;
 use crate::memory::ProcessMemory;
 use crate::private::{complain, system};
@@ -142,7 +143,7 @@ impl Running {
         });
         let engine = match offer.config.network.carrier {
             Carrier::Machine => {
-                engine::remember(&offer.interfaces);
+                engine::remember(Carrier::Machine, &offer.interfaces);
                 Engine::connected(&domain, cards, interrupt)
             }
             Carrier::Udp => Engine::on_network(&domain, &offer.interfaces, cards, interrupt),

@@ -8,7 +8,7 @@ use super::file::{CommandFile, Object, Turn};
 use super::path;
 use super::pd::Pd;
 use crate::card::Link;
-use crate::engine::neighbour;
+use crate::engine;
 
 /// An address handle.
 pub(crate) struct Ah {
@@ -31,7 +31,7 @@ pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
         if destination.is_global == 0 {
             return Err(Errno::EINVAL);
         }
-        reply.dmac = neighbour(&destination.dgid);
+        reply.dmac = engine::address(&destination.dgid);
     }
     let handle = state.enter(Ah { pd: asked.pd_handle });
     request.reply(&handle.to_ne_bytes())?;

@@ -1,16 +1,19 @@
 //! Peers' addresses: converted from the form in queue pairs and address handles to the device's
 //! form.
 
+use std::sync::Once;
+
 use mlx5_sys::ifc::{Field, ads};
 
 use super::super::process::errno::{Errno, Result};
 use super::super::request::abi::QpDestination;
 use super::file::CommandFile;
-use crate::card::Link;
-use crate::engine::neighbour;
+use crate::card::{GidEntry, Link};
+use crate::engine::{self, Unresolved, neighbour};
+use crate::private::complain;
 
 /// Refuses an address that cannot be one: no such port, a GID index outside the table (EINVAL) or
-/// of an empty entry (ENODATA).
+/// of an empty entry (ENODATA), or a GID that Linux does not find.
 pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<()> {
     let device = file.function().device;
     if path.port_num != 1 {
@@ -21,8 +24,9 @@ pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<()> {
         if index >= device.gid_table_size() {
             return Err(Errno::EINVAL);
         }
-        if index >= device.gids.len() {
-            return Err(Errno::ENODATA);
+        let entry = device.gids.get(index).ok_or(Errno::ENODATA)?;
+        if device.link == Link::Roce {
+            resolve(entry, &path.dgid, device.netdev.as_ref().map_or(0, |it| it.index))?;
         }
     } else if device.link == Link::Roce {
         return Err(Errno::EINVAL);
@@ -32,6 +36,28 @@ pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<()> {
         return Err(Errno::EINVAL);
     }
     Ok(())
+}
+
+/// Finds the port that has a GID, as `rdma_addr_find_l2_eth_by_grh` of Linux does, with its errors:
+/// addresses of two families (EINVAL), no route to the network (ENETUNREACH), no answer from a neighbour
+/// (ETIMEDOUT, here without the second that Linux waits).
+fn resolve(from: &GidEntry, to: &[u8; 16], interface: u32) -> Result<()> {
+    match neighbour(from, to, interface) {
+        Ok(_) => Ok(()),
+        Err(Unresolved::Family) => Err(Errno::EINVAL),
+        Err(Unresolved::Route) => Err(Errno::ENETUNREACH),
+        Err(Unresolved::Neighbour) => Err(Errno::ETIMEDOUT),
+        Err(Unresolved::Version) => {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                complain!(
+                    "packets of RoCE v1 do not leave this machine: MLX5_MODEL_NETWORK=udp: carries IP. \
+                     Use the GID index of the same address with type RoCE v2"
+                );
+            });
+            Err(Errno::EOPNOTSUPP)
+        }
+    }
 }
 
 /// Fills an address path of a queue pair's context, which lies at `at` in `bytes`.
@@ -57,7 +83,7 @@ pub(super) fn encode(bytes: &mut [u8], at: Field, link: Link, path: &QpDestinati
             set(ads::SL, u64::from(path.sl & 15));
         }
         Link::Roce => {
-            let mac = neighbour(&path.dgid);
+            let mac = engine::address(&path.dgid);
             set(ads::RMAC_47_32, u64::from(u16::from_be_bytes([mac[0], mac[1]])));
             set(ads::RMAC_31_0, u64::from(u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])));
             set(ads::ETH_PRIO, u64::from(path.sl & 7));

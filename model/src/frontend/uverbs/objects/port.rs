@@ -13,6 +13,7 @@ use super::super::request::legacy::Request;
 use super::super::tree::identity::{SM_LID, capabilities};
 use super::file::CommandFile;
 use crate::card::Link;
+use crate::wire::RoceVersion;
 
 /// Four lanes, as the port information counts.
 const WIDTH: u8 = 2;
@@ -100,13 +101,17 @@ fn no_flags(attributes: &Attributes, id: u16) -> Result<()> {
 
 fn entry(file: &CommandFile, port: u32, index: usize) -> Option<GidEntry> {
     let device = file.function().device;
-    let gid = device.gids.get(index)?;
+    let known = device.gids.get(index)?;
     Some(GidEntry {
-        gid: *gid,
+        gid: known.gid,
         gid_index: index as u32,
         port_num: port,
-        // IB_UVERBS_GID_TYPE_IB, _ROCE_V2
-        gid_type: if device.link == Link::InfiniBand { 0 } else { 2 },
+        // IB_UVERBS_GID_TYPE_IB, _ROCE_V1, _ROCE_V2
+        gid_type: match (device.link, known.version) {
+            (Link::InfiniBand, _) => 0,
+            (Link::Roce, RoceVersion::V1) => 1,
+            (Link::Roce, RoceVersion::V2) => 2,
+        },
         netdev_ifindex: device.netdev.as_ref().map_or(0, |netdev| netdev.index),
     })
 }

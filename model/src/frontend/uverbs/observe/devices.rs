@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::super::process::real;
-use crate::card::{Identity, Link};
+use crate::card::{GidEntry, Identity, Link};
 use crate::engine::identities;
 use crate::private::{OwnFd, files};
 
@@ -97,7 +97,7 @@ fn identity(name: &str) -> Identity {
     identity.node_guid = guid.unwrap_or(identity.node_guid);
     identity.lid = lid.unwrap_or(identity.lid);
     if let Some(gid) = gid(&text("ports/1/gids/0")) {
-        identity.gids = vec![gid];
+        identity.gids = vec![GidEntry { gid, ..GidEntry::default() }];
     }
     identity
 }

@@ -3,6 +3,8 @@
 
 use super::super::process::{trap, valgrind};
 use crate::card::{CounterSets, Identity, Link, PortState, Profile, Timeouts};
+use crate::engine::DEVICES;
+use crate::fabric::Carrier;
 use crate::fault::Faults;
 use crate::private::files;
 use crate::trace::Detail;
@@ -48,15 +50,6 @@ pub(crate) enum Pages {
     All,
     /// No write-combining ones, so there is no BlueFlame.
     NonCached,
-}
-
-/// The carrier of packets between ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
-    /// The fabric of this machine.
-    Machine,
-    /// UDP, also to other machines.
-    Udp,
 }
 
 /// The network that the ports are on.
@@ -210,9 +203,6 @@ const TESTS: &str = "MLX5_MODEL_TEST_";
 pub(crate) fn can_trap() -> bool {
     trap::AVAILABLE && !valgrind::is_running()
 }
-
-/// Most devices offered at once.
-const DEVICES: usize = 16;
 
 impl Config {
     /// Reads the environment. The error names the variable, its value and the allowed values.

@@ -4,7 +4,7 @@
 //! from the device's number and its identity alone.
 
 use super::netdev::Netdev;
-use crate::card::{Identity, Link, PortState, Profile};
+use crate::card::{GidEntry, Identity, Link, PortState, Profile};
 use crate::fabric::udp::Interface;
 use crate::transport::p_key;
 
@@ -28,7 +28,7 @@ pub(crate) struct Device {
     /// The generation that it stands for.
     pub profile: Profile,
     /// The filled entries at the beginning of the GID table.
-    pub gids: Vec<[u8; 16]>,
+    pub gids: Vec<GidEntry>,
     /// The network interface of a RoCE port.
     pub netdev: Option<Netdev>,
 }

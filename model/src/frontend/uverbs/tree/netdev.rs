@@ -58,8 +58,11 @@ fn mtu(log: u32) -> u32 {
 impl Netdev {
     /// Returns the interface of port number `number`, which has this identity.
     pub fn new(number: usize, identity: &Identity, interface: Option<&Interface>) -> Self {
-        let ipv4 = identity.gids.iter().find(|gid| gid::is_ipv4(gid));
-        let ipv4 = ipv4.map(|gid| Ipv4Addr::new(gid[12], gid[13], gid[14], gid[15]));
+        let ipv4 = identity.gids.iter().find(|entry| gid::is_ipv4(&entry.gid));
+        let ipv4 = ipv4.map(|entry| {
+            let [.., a, b, c, d] = entry.gid;
+            Ipv4Addr::new(a, b, c, d)
+        });
         let (mac, is_up) = (identity.mac, identity.port.logical() != 1);
         match interface {
             Some(Interface { name, index, mtu, .. }) => {

@@ -17,8 +17,9 @@ use super::counters;
 use super::folder::{self, Entry};
 use super::identity::{self, BOARD_ID, Device};
 use super::pci;
-use crate::card::{Link, PortState};
+use crate::card::{GidEntry, Link, PortState};
 use crate::private::{files, system};
+use crate::wire::RoceVersion;
 
 /// The kernel's own folders, by a name that is not redirected.
 const CLASS: &str = "/./sys/class";
@@ -248,13 +249,15 @@ fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
     for index in 0..device.gid_table_size() {
         let entry = device.gids.get(index);
         let words: Vec<String> = entry
-            .unwrap_or(&[0; 16])
+            .unwrap_or(&GidEntry::default())
+            .gid
             .chunks(2)
             .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
             .collect();
         file(format!("{path}/gids/{index}"), &words.join(":"));
-        if entry.is_some() {
-            let kind = if ethernet { "RoCE v2" } else { "IB/RoCE v1" };
+        if let Some(entry) = entry {
+            let is_v2 = ethernet && entry.version == RoceVersion::V2;
+            let kind = if is_v2 { "RoCE v2" } else { "IB/RoCE v1" };
             file(format!("{path}/gid_attrs/types/{index}"), kind);
             if let Some(netdev) = &device.netdev {
                 file(format!("{path}/gid_attrs/ndevs/{index}"), &netdev.name);
