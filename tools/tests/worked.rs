@@ -114,13 +114,14 @@ impl Block {
             std::env::temp_dir().join(format!("mlx5-worked-{}-{}", std::process::id(), self.line));
         fs::create_dir(&folder).expect("a folder of its own");
         let printed = self.run_in(&folder);
+        let logs = logs(&folder);
         fs::remove_dir_all(&folder).expect("the folder is still there");
         let (text, ended) = printed?;
         let done = self.split(&text);
         if done.len() < self.steps.len() {
             let step = &self.steps[done.len()];
             return Err(format!(
-                "line {}: `{}` did not come to its end ({ended}):\n{text}",
+                "line {}: `{}` did not come to its end ({ended}):\n{text}{logs}",
                 step.line, step.command
             ));
         }
@@ -187,6 +188,19 @@ impl Block {
         }
         done
     }
+}
+
+/// What the commands in the background have written.
+fn logs(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).expect("the folder is still there").flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "log") {
+            let log = fs::read(entry.path()).expect("a log");
+            let (name, log) = (entry.file_name(), String::from_utf8_lossy(&log).into_owned());
+            writeln!(text, "{}:\n{log}", name.to_string_lossy()).expect("text takes all");
+        }
+    }
+    text
 }
 
 impl Step {

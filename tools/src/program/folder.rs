@@ -37,32 +37,30 @@ impl Folder {
 
     fn within(place: &Path) -> io::Result<Folder> {
         clear(place);
-        let mut last = io::ErrorKind::AlreadyExists.into();
         // Another user, or a process in another namespace, may have taken a name.
         for attempt in 0..100 {
             let path = place.join(format!("{PREFIX}{}-{attempt}", std::process::id()));
-            match Folder::at(path) {
-                Ok(folder) => return Ok(folder),
-                // Another process removed the folder before it was locked.
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound
-                    ) && place.is_dir() =>
-                {
-                    last = error;
-                }
-                Err(error) => return Err(error),
+            if let Some(folder) = Folder::at(path)? {
+                return Ok(folder);
             }
         }
-        Err(last)
+        Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    fn at(path: PathBuf) -> io::Result<Folder> {
-        DirBuilder::new().mode(0o700).create(&path)?;
-        let lock = File::open(&path)?;
-        lock_alone(&lock)?;
-        Ok(Folder { path, _lock: lock })
+    /// Makes and locks this one; `None` if the name is taken, or another process has found the new folder
+    /// before it was locked, and clears it.
+    fn at(path: PathBuf) -> io::Result<Option<Folder>> {
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists) {
+            return Ok(None);
+        }
+        made?;
+        let lock = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            lock => lock?,
+        };
+        let is_kept = lock_alone(&lock)? && lock.metadata()?.nlink() > 0;
+        Ok(is_kept.then(|| Folder { path, _lock: lock }))
     }
 
     /// Returns its path.
@@ -82,12 +80,15 @@ impl Drop for Folder {
     }
 }
 
-/// Locks a folder, if no process has locked it.
-fn lock_alone(folder: &File) -> io::Result<()> {
+/// Locks a folder. Gives false if another process has locked it.
+fn lock_alone(folder: &File) -> io::Result<bool> {
     // SAFETY: the call takes no memory.
-    match unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+    if unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        error => Err(error),
     }
 }
 
@@ -101,12 +102,35 @@ fn clear(place: &Path) {
         // Metadata of the entry itself: links are not followed.
         let is_own = || entry.metadata().is_ok_and(|made| made.is_dir() && made.uid() == user);
         if is_folder && is_own() {
-            let left =
-                File::open(entry.path()).and_then(|folder| lock_alone(&folder).map(|()| folder));
-            if let Ok(_locked) = left {
+            let Ok(folder) = File::open(entry.path()) else { continue };
+            if matches!(lock_alone(&folder), Ok(true)) {
                 // A folder that cannot be removed does no harm.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_start_at_once_leave_each_other_their_folders() {
+        let place = std::env::temp_dir().join(format!("mlx5-folders-{}", std::process::id()));
+        fs::create_dir(&place).unwrap();
+        let start = || {
+            for _ in 0..500 {
+                let folder = Folder::within(&place).unwrap();
+                fs::write(folder.path().join("library"), "of the model").unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(start);
+            }
+        });
+        // All were deleted.
+        fs::remove_dir(&place).unwrap();
     }
 }
