@@ -10,8 +10,13 @@ use mlx5::cqe::Completion;
 use mlx5::ib::Access;
 use mlx5::ib::GidType;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::attr::{AddressVector, LinkLayer, RtrAttributes};
-use mlx5::verbs::{CompletionQueue, Context, GidEntry, ProtectionDomain, QueuePair};
+use mlx5::verbs::attr::{
+    AckTimeout, AddressVector, AlternatePath, DctRtrAttributes, InitAttributes, LinkLayer,
+    RtrAttributes,
+};
+use mlx5::verbs::{
+    CompletionQueue, Context, GidEntry, ProtectionDomain, QueuePair, SharedReceiveQueue,
+};
 use mlx5::wqe::SendMessage;
 use mlx5_model as _;
 use mlx5_sys::verbs::{ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state};
@@ -123,6 +128,40 @@ fn a_peer_that_no_port_is_says_why_it_is_not_reached() {
         qp = refused.queue_pair;
     }
     qp.rtr(&good).unwrap();
+}
+
+/// Linux finds the peer's port for connected queue pairs only.
+#[test]
+fn a_target_of_dynamic_connections_needs_no_answer_from_its_address() {
+    let context = open();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 8).unwrap();
+    let srq = SharedReceiveQueue::builder(&pd).build().unwrap();
+    let local = LocalPort::new(&context, 1, None).unwrap();
+    let index = u8::try_from(local.gid().unwrap().index).unwrap();
+    for gid in ["198.18.0.99", "192.0.2.1"] {
+        let target = QueuePair::dc_target(&pd, &cq, &srq, 7).build().unwrap();
+        let target = target.init(&InitAttributes::new(1)).unwrap();
+        let address = AddressVector::gid(1, index, gid.parse().unwrap());
+        target.rtr(&DctRtrAttributes::new(address)).unwrap();
+    }
+}
+
+#[test]
+fn linux_refuses_alternate_paths_of_roce() {
+    let context = open();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 8).unwrap();
+    let local = LocalPort::new(&context, 1, None).unwrap();
+    let qp = QueuePair::builder(&pd, &cq).build().unwrap().init(&local.init()).unwrap();
+    let mine = local.connection_data_of(qp.number());
+    let way = local.rtr(&mine, &mine);
+    let qp = qp.rtr(&way).unwrap().rts(&local.rts(&mine, &mine)).unwrap();
+    let timeout = AckTimeout::from_code(12).unwrap();
+    let path = AlternatePath { address: way.address, pkey_index: 0, timeout };
+    let refused = qp.set_alternate_path(&path).unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("EINVAL") && text.contains("alternate paths to InfiniBand"), "{text}");
 }
 
 #[test]

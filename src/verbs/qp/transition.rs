@@ -10,9 +10,10 @@ use super::{
     AlternatePath, Change, Connected, Failed, Init, InitAttributes, Makes, PairObject, QueuePair,
     Reset, Rtr, Rts, State,
 };
-use crate::error::{Error, Result};
+use crate::error::{Cause, Errno, Error, Result};
 use crate::ib::Transport;
 use crate::verbs::Verbs;
+use crate::verbs::attr::LinkLayer;
 
 /// A move that failed, with the queue pair, which is in the state it was in.
 ///
@@ -98,6 +99,7 @@ impl<T: Connected, B: Makes<T>> QueuePair<T, Rts, B> {
     ///   [`Error::Attribute`].
     /// - If the HCA has no automatic path migration: [`Error::Call`] by verbs, [`Error::Refused`]
     ///   by command.
+    /// - By verbs on RoCE: [`Error::Call`], because Linux keeps alternate paths to InfiniBand.
     /// - By command: [`Error::Call`] if the MAC address of the GID is not known.
     #[doc(alias("ibv_modify_qp", "IBV_QP_ALT_PATH"))]
     pub fn set_alternate_path(&self, path: &AlternatePath) -> Result<()> {
@@ -105,7 +107,14 @@ impl<T: Connected, B: Makes<T>> QueuePair<T, Rts, B> {
         let mut change = Change::within::<Rts>();
         change.attr.path_mig_state = ibv_mig_state::IBV_MIG_REARM;
         change.mask = set_alternate(&mut change.attr, path) | bit::IBV_QP_PATH_MIG_STATE.0;
-        self.change_by(change)
+        self.change_by(change).map_err(|error| {
+            let is_invalid = error.errno() == Some(Errno(libc::EINVAL));
+            let port = is_invalid.then(|| self.context().port(path.address.port).ok()).flatten();
+            let is_roce = port.is_some_and(|port| port.link_layer == LinkLayer::Ethernet);
+            error.because(is_roce.then_some(Cause::Known(
+                "Linux keeps alternate paths to InfiniBand; on RoCE, connect anew",
+            )))
+        })
     }
 
     /// Migrates the connection to its alternate path now.

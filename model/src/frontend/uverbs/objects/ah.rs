@@ -23,6 +23,7 @@ pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
     state.get::<Pd>(asked.pd_handle)?;
     let destination = asked.attributes.destination();
     path::check(file, &destination)?;
+    path::resolve(file, &destination)?;
     let mut reply = CreateAhDriverReply {
         response_length: request.driver_room().min(size_of::<CreateAhDriverReply>()) as u32,
         ..Default::default()

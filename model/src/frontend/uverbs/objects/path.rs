@@ -8,12 +8,12 @@ use mlx5_sys::ifc::{Field, ads};
 use super::super::process::errno::{Errno, Result};
 use super::super::request::abi::QpDestination;
 use super::file::CommandFile;
-use crate::card::{GidEntry, Link};
+use crate::card::Link;
 use crate::engine::{self, Unresolved, neighbour};
 use crate::private::complain;
 
-/// Refuses an address that cannot be one: no such port, a GID index outside the table (EINVAL) or
-/// of an empty entry (ENODATA), or a GID that Linux does not find.
+/// Refuses an address that cannot be one: no such port, or a GID index outside the table (EINVAL) or
+/// of an empty entry (ENODATA).
 pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<()> {
     let device = file.function().device;
     if path.port_num != 1 {
@@ -24,9 +24,8 @@ pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<()> {
         if index >= device.gid_table_size() {
             return Err(Errno::EINVAL);
         }
-        let entry = device.gids.get(index).ok_or(Errno::ENODATA)?;
-        if device.link == Link::Roce {
-            resolve(entry, &path.dgid, device.netdev.as_ref().map_or(0, |it| it.index))?;
+        if index >= device.gids.len() {
+            return Err(Errno::ENODATA);
         }
     } else if device.link == Link::Roce {
         return Err(Errno::EINVAL);
@@ -40,9 +39,16 @@ pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<()> {
 
 /// Finds the port that has a GID, as `rdma_addr_find_l2_eth_by_grh` of Linux does, with its errors:
 /// addresses of two families (EINVAL), no route to the network (ENETUNREACH), no answer from a neighbour
-/// (ETIMEDOUT, here without the second that Linux waits).
-fn resolve(from: &GidEntry, to: &[u8; 16], interface: u32) -> Result<()> {
-    match neighbour(from, to, interface) {
+/// (ETIMEDOUT, here without the second that Linux waits). Linux asks for an address handle and the path
+/// of a connected queue pair (`is_qp_type_connected`), not for a target of dynamic connections.
+pub(super) fn resolve(file: &CommandFile, path: &QpDestination) -> Result<()> {
+    let device = file.function().device;
+    if device.link == Link::InfiniBand {
+        return Ok(());
+    }
+    let from = device.gids.get(usize::from(path.sgid_index)).ok_or(Errno::ENODATA)?;
+    let interface = device.netdev.as_ref().map_or(0, |it| it.index);
+    match neighbour(from, &path.dgid, interface) {
         Ok(_) => Ok(()),
         Err(Unresolved::Family) => Err(Errno::EINVAL),
         Err(Unresolved::Route) => Err(Errno::ENETUNREACH),

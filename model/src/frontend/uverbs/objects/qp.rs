@@ -65,6 +65,11 @@ impl Kind {
         })
     }
 
+    /// Whether Linux finds the peer's port when the path is set (`is_qp_type_connected`).
+    pub fn is_connected(self) -> bool {
+        matches!(self, Self::Rc | Self::Uc | Self::XrcInitiator | Self::XrcTarget)
+    }
+
     /// Service type in the context.
     pub fn service(self) -> u64 {
         match self {

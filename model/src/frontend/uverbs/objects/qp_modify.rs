@@ -268,6 +268,9 @@ fn check(file: &CommandFile, qp: &Qp, asked: &ModifyQp, to: u8) -> Result<()> {
     let deeper = |depth: u8, cap: Field| u32::from(depth) > caps.power(cap);
     if has(AV) {
         path::check(file, &asked.destination)?;
+        if qp.kind.is_connected() {
+            path::resolve(file, &asked.destination)?;
+        }
         if has(STATE) && to == RTR && qp.port != 0 && asked.destination.port_num != qp.port {
             return Err(Errno::EINVAL);
         }
@@ -276,6 +279,10 @@ fn check(file: &CommandFile, qp: &Qp, asked: &ModifyQp, to: u8) -> Result<()> {
         let mut alternate = asked.alternate;
         alternate.port_num = asked.alt_port_num;
         path::check(file, &alternate)?;
+        // Linux keeps alternate paths to InfiniBand.
+        if device.link == Link::Roce {
+            return Err(Errno::EINVAL);
+        }
         if usize::from(asked.alt_pkey_index) >= device.pkey_table_size() || asked.alt_timeout > 31 {
             return Err(Errno::EINVAL);
         }
