@@ -16,7 +16,7 @@ use crate::perf::path::Stamping;
 use crate::perf::path::request::{Requested, VisitTransport, visit_transport};
 use crate::perf::peer::Peer;
 use crate::perf::plan::{Amount, Plan};
-use crate::perf::points::{lost, point};
+use crate::perf::points::{lost, point, silent};
 use crate::perf::progress::Progress;
 use crate::perf::result::environment::Environment;
 use crate::perf::result::raw::Raw;
@@ -312,6 +312,7 @@ impl Course<'_> {
                 all.notes.extend(lost(plan, back.sent.iter().flatten().sum(), received)?);
             }
         }
+        all.notes.extend(back.as_ref().and_then(|back| silent(plan, back.messages)));
         let wrong = wrong + threads.iter().map(|thread| thread.wrong).sum::<u64>();
         if wrong != 0 {
             let verb = if wrong == 1 { "was" } else { "were" };

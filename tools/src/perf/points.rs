@@ -28,6 +28,16 @@ pub fn lost(plan: &Plan, sent: u64, received: u64) -> Result<Option<String>> {
     )))
 }
 
+/// Returns a note if the server, which begins a little later, had sent nothing when this side was done.
+pub fn silent(plan: &Plan, messages: u64) -> Option<String> {
+    (messages == 0).then(|| {
+        format!(
+            "of {} bytes, the server had not begun when this side was done: measure longer, by -n or -D",
+            plan.size
+        )
+    })
+}
+
 /// Combines the measurements of all threads into a point.
 pub fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured]) -> Point {
     let mut distribution = Distribution::new();
