@@ -411,7 +411,7 @@ fn packets_wait_for_descriptors_and_a_line_says_so() {
     assert!(said.contains("mlx5-model: packets wait") && said.contains("ulimit -n"), "{said}");
 }
 
-/// Asks a process for its queue pairs, as often as its input says.
+/// Asks a process for its queue pairs, as the kernel lists them.
 fn guest() -> i32 {
     let start = hear().expect("a name");
     let names = fs::read_to_string("/proc/net/unix").expect("the kernel's table");
@@ -419,8 +419,9 @@ fn guest() -> i32 {
     let name = words.find(|word| word.starts_with(&start)).expect("a host");
     let address = SocketAddr::from_abstract_name(&name[1..]).expect("an address");
     let mut host = UnixStream::connect_addr(&address).expect("a host that listens");
-    // Four bytes long, and for the queue pairs.
-    host.write_all(&[4, 0, 0, 0, 0, 0, 0, 0]).expect("a question");
+    // Twelve bytes long, for a list: of queue pairs, from the first on.
+    let question: Vec<u8> = [12u32, 3, 10, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
+    host.write_all(&question).expect("a question");
     say("asked");
     let mut answer = [0; 8];
     host.read_exact(&mut answer).expect("an answer");

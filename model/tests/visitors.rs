@@ -16,9 +16,9 @@ use support::random::Random;
 use support::sockets;
 
 /// The kinds of requests from a guest (`visitor/message.rs`).
-const QUEUE_PAIRS: u32 = 0;
 const FILE: u32 = 1;
 const REQUEST: u32 = 2;
+const RESOURCES: u32 = 3;
 
 /// The name of the socket that this process answers at.
 fn host() -> String {
@@ -143,7 +143,11 @@ fn questions_are_answered_and_nothing_else_is_done() {
     let mut other = Guest::connect();
     assert_eq!(other.ask(&words(&[FILE, 0])).unwrap(), words(&[0]));
     assert_eq!(other.ask(&query_port()), None);
-    assert_eq!(Guest::connect().ask(&words(&[QUEUE_PAIRS])).unwrap(), words(&[0]));
+    // Queue pairs, from the first on: none. A list of nothing, and a question that is cut off.
+    let mut third = Guest::connect();
+    assert_eq!(third.ask(&words(&[RESOURCES, 10, 0])).unwrap(), words(&[0]));
+    assert_eq!(third.ask(&words(&[RESOURCES, 999, 5])).unwrap(), words(&[0]));
+    assert_eq!(third.ask(&words(&[RESOURCES, 10])), None);
 }
 
 #[test]

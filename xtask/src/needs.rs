@@ -99,7 +99,11 @@ pub const TEST: &[Need] = &[
     },
     Need {
         package: "iproute2",
-        evidence: &[Evidence::Program("ip"), Evidence::Path("/usr/sbin/tc")],
+        evidence: &[
+            Evidence::Program("ip"),
+            Evidence::Program("rdma"),
+            Evidence::Path("/usr/sbin/tc"),
+        ],
     },
     Need { package: "bsdutils", evidence: &[Evidence::Program("script")] },
     Need { package: "valgrind", evidence: &[Evidence::Program("valgrind")] },

@@ -149,6 +149,7 @@ fn package_of(program: &str) -> &'static str {
         "valgrind" => "valgrind",
         "tshark" => "tshark",
         "fi_pingpong" => "libfabric-bin",
+        "rdma" => "iproute2",
         "rping" | "ucmatose" | "udaddy" | "udpong" | "mckey" | "cmtime" | "rstream"
         | "riostream" | "rdma_server" | "rdma_client" | "rdma_xserver" | "rdma_xclient" => {
             "rdmacm-utils"

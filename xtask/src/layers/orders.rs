@@ -126,6 +126,7 @@ pub(super) const ORDERS: &[Order] = &[
             ("objects", "what programs make on open devices, by the driver's commands"),
             ("dispatch", "finds the function of an object that serves a request"),
             ("visitor", "lets other processes make requests, which are dispatched here"),
+            ("netlink", "tells of devices and of what processes have made, which visitors gather"),
             ("observe", "reads requests to the kernel's devices by what objects know of them"),
             ("settings", "for programs that have the model linked in; changes running devices"),
             ("calls", "interposed functions, which lead programs to all of these"),

@@ -24,6 +24,9 @@ pub(in super::super) struct CmFile {
 }
 
 impl CmFile {
+    /// Number of the character device, major and minor.
+    pub(in super::super) const NUMBER: (libc::c_uint, libc::c_uint) = (10, 58);
+
     /// Opens an event channel. Returns the program's descriptor, and the file to enter for it.
     pub(in super::super) fn open(
         engine: &Arc<Engine>,
@@ -74,12 +77,10 @@ impl CmFile {
     /// Makes what `fstat` says of the eventfd what it says of the device.
     pub(in super::super) fn describe(status: &mut libc::stat) {
         status.st_mode = libc::S_IFCHR | 0o666;
-        status.st_rdev = libc::makedev(DEVICE.0, DEVICE.1);
+        let (major, minor) = Self::NUMBER;
+        status.st_rdev = libc::makedev(major, minor);
     }
 }
-
-/// Number of the character device.
-const DEVICE: (libc::c_uint, libc::c_uint) = (10, 58);
 
 impl OpenFile for CmFile {
     /// Destroys the ids.

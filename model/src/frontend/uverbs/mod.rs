@@ -8,6 +8,7 @@
 //! - `request` has the structures of requests, and `driver` what the kernel's driver keeps of a device.
 //! - `objects` are what programs make, one file per kind, and `dispatch` finds the one that serves a request.
 //! - `visitor` serves processes that were given a device's descriptor.
+//! - `netlink` tells of devices and of what processes have made on them.
 //! - `observe` leaves the devices to the kernel, and records what a program does with them.
 //! - `settings` are for programs that have the model linked in, and `calls` are interposed functions of the
 //!   C library.
@@ -20,6 +21,7 @@
 mod calls;
 mod dispatch;
 mod driver;
+mod netlink;
 mod objects;
 mod observe;
 pub(super) mod process;

@@ -8,23 +8,20 @@ use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, off_t, size_t, ssize_t}
 use super::super::driver::running::Running;
 use super::super::objects::map;
 use super::super::observe;
-use super::super::process::descriptors::{self, OpenFile};
+use super::super::process::descriptors::{self, Descriptors, OpenFile};
 use super::super::process::errno::{Errno, errno, set_errno};
 use super::super::process::real;
 use super::super::request::ioctl;
-use super::super::tree::discovery::{Discovery, discovery, observes};
-use super::super::visitor::{self, Resources};
+use super::super::tree::discovery::observes;
+use super::super::visitor;
 use super::interfaces;
 use super::memory::{self, Door};
 use super::open::{self, owned};
 use crate::frontend::cm::{self, CmFile};
 
-/// Netlink family of RDMA, over which the kernel names its own devices only.
-const NETLINK_RDMA: c_int = 20;
-
 /// Returns the file behind a descriptor of the model, if it is one of this type.
-fn file<T: OpenFile>(fd: c_int) -> Option<Arc<T>> {
-    Running::current()?.descriptors.get_as(fd)
+pub(super) fn file<T: OpenFile>(fd: c_int) -> Option<Arc<T>> {
+    Descriptors::current()?.get_as(fd)
 }
 
 /// Has an open file serve a request of verbs, and returns the system call's result.
@@ -56,26 +53,11 @@ unsafe fn described(fd: c_int, to: *mut libc::stat) -> c_int {
     result
 }
 
-macro_rules! interpose {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block)*) => {$(
-        #[doc = concat!("`", stringify!($name), "`, which the model looks at first.")]
-        ///
-        /// # Safety
-        /// The contract of the C library's function holds: pointers are valid for what the call reads and
-        /// writes, descriptors are the caller's to change, and memory that is unmapped is not used any more.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            // SAFETY: the caller keeps the C library's contract, which asks no less than the model.
-            unsafe { $body }
-        }
-    )*};
-}
-
 interpose! {
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
         if request == ioctl::RDMA_VERBS_IOCTL && (owned(fd) || open::adopt(fd)) {
-            if let Some(running) = Running::current() {
-                return serve(running.descriptors.get(fd), argument as u64);
+            if let Some(descriptors) = Descriptors::current() {
+                return serve(descriptors.get(fd), argument as u64);
             }
         }
         if request == ioctl::RDMA_VERBS_IOCTL && observes() {
@@ -208,7 +190,7 @@ interpose! {
     }
     read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
         if owned(fd) {
-            let file = Running::current().and_then(|running| running.descriptors.get(fd));
+            let file = Descriptors::current().and_then(|descriptors| descriptors.get(fd));
             if let Some(read) = file.and_then(|file| file.read(fd, to, length)) {
                 return read;
             }
@@ -249,14 +231,6 @@ interpose! {
     __fxstat64(_version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
         described(fd, to)
     }
-    send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t {
-        if owned(fd) {
-            if let Some(socket) = file::<Resources>(fd) {
-                return socket.send(from as u64, length);
-            }
-        }
-        real::send(fd, from, length, flags)
-    }
     dup(fd: c_int) -> c_int {
         let copy = real::dup(fd);
         if copy >= 0 && owned(fd) {
@@ -283,20 +257,5 @@ interpose! {
             open::copied(fd, result);
         }
         result
-    }
-    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-        if domain == libc::AF_NETLINK
-            && protocol == NETLINK_RDMA
-            && matches!(discovery(), Discovery::On(_))
-        {
-            /// All but the flags.
-            const KIND: c_int = 0xf;
-            if kind & KIND == libc::SOCK_DGRAM {
-                return open::resources(kind);
-            }
-            set_errno(libc::EPROTONOSUPPORT);
-            return -1;
-        }
-        real::socket(domain, kind, protocol)
     }
 }

@@ -6,16 +6,17 @@ use libc::{c_int, c_uint};
 
 use super::super::dispatch;
 use super::super::driver::running::Running;
+use super::super::netlink::Socket;
 use super::super::objects::device;
 use super::super::objects::file::CommandFile;
 use super::super::process::descriptors::{
-    self, Inherited, LIMIT, OpenFile, foreign, inherited, is_entered, is_same_file,
+    self, Descriptors, Inherited, LIMIT, OpenFile, foreign, inherited, is_entered, is_same_file,
 };
 use super::super::process::errno::{Result, errno, set_errno};
 use super::super::process::real;
 use super::super::settings;
 use super::super::tree::sysfs;
-use super::super::visitor::{self, Resources};
+use super::super::visitor;
 use crate::engine::{Shield, is_inside};
 use crate::frontend::cm::CmFile;
 use crate::private::{self, system};
@@ -52,7 +53,7 @@ pub(super) fn adopt(fd: c_int) -> bool {
         let file = CommandFile::new(running, device, settings::mode());
         device::open_again(&file)?;
         visitor::open(running);
-        running.descriptors.enter(fd, Arc::new(file))
+        Descriptors::own().enter(fd, Arc::new(file))
     });
     adopted
         .inspect_err(|error| tracing::warn!(errno = error.0, "an inherited device stays closed"))
@@ -63,7 +64,7 @@ pub(super) fn adopt(fd: c_int) -> bool {
 pub(super) fn opened(fd: c_int, device: usize) -> c_int {
     let made = Running::get().and_then(|running| {
         let file = CommandFile::new(running, device, settings::mode());
-        running.descriptors.enter(fd, Arc::new(file))
+        Descriptors::own().enter(fd, Arc::new(file))
     });
     match made {
         Ok(()) => fd,
@@ -78,22 +79,22 @@ pub(super) fn opened(fd: c_int, device: usize) -> c_int {
 
 /// Opens an event channel of connections. Returns it, or -1 with errno.
 pub(super) fn connections(flags: c_int) -> c_int {
-    made(|running| {
+    made(|| {
+        let running = Running::get()?;
         let (fd, file) = CmFile::open(&running.engine, running.manager(), flags)?;
         Ok((fd, Arc::new(file)))
     })
 }
 
-/// Opens a socket by which the kernel lists queue pairs. Returns it, or -1 with errno.
-pub(super) fn resources(kind: c_int) -> c_int {
-    made(|_| Resources::open(kind).map(|(fd, socket)| (fd, Arc::new(socket) as _)))
+/// Opens a socket of RDMA netlink. Returns it, or -1 with errno.
+pub(super) fn netlink(kind: c_int) -> c_int {
+    made(|| Socket::open(kind).map(|(fd, socket)| (fd, Arc::new(socket) as _)))
 }
 
 /// Makes a file, with its first descriptor. Returns the descriptor, or -1 with errno.
-fn made(make: impl FnOnce(&'static Running) -> Result<(c_int, Arc<dyn OpenFile>)>) -> c_int {
-    let made = Running::get().and_then(|running| {
-        let (fd, file) = make(running)?;
-        let entered = running.descriptors.enter(fd, file.clone());
+fn made(make: impl FnOnce() -> Result<(c_int, Arc<dyn OpenFile>)>) -> c_int {
+    let made = make().and_then(|(fd, file)| {
+        let entered = Descriptors::own().enter(fd, file.clone());
         entered.map(|()| fd).inspect_err(|_| {
             file.release();
             // SAFETY: `make` has just made the descriptor, and nothing else owns it.
@@ -108,7 +109,7 @@ fn made(make: impl FnOnce(&'static Running) -> Result<(c_int, Arc<dyn OpenFile>)
 
 /// Returns the event channel behind a descriptor.
 pub(super) fn connections_of(fd: c_int) -> Option<Arc<CmFile>> {
-    Running::current().filter(|_| owned(fd))?.descriptors.get_as(fd)
+    Descriptors::current().filter(|_| owned(fd))?.get_as(fd)
 }
 
 impl OpenFile for CommandFile {
@@ -133,9 +134,9 @@ impl OpenFile for CommandFile {
 /// A descriptor of the model is about to be closed by this process.
 pub(super) fn closing(fd: c_int) {
     // Without bookkeeping in a vfork child: its memory is the parent's, its descriptors are not.
-    let Some(running) = Running::current() else { return };
+    let Some(descriptors) = Descriptors::current() else { return };
     let _shield = Shield::new();
-    running.descriptors.close(fd);
+    descriptors.close(fd);
 }
 
 /// `close`.
@@ -223,7 +224,7 @@ pub(super) fn duplicate(fd: c_int, to: c_int, kernel: impl FnOnce() -> c_int) ->
 
 /// A copy of a descriptor of the model was made by this process.
 pub(super) fn copied(from: c_int, to: c_int) {
-    if let Some(running) = Running::current() {
-        running.descriptors.copied(from, to);
+    if let Some(descriptors) = Descriptors::current() {
+        descriptors.copied(from, to);
     }
 }

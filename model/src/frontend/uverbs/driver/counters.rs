@@ -10,7 +10,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::super::process::descriptors;
-use super::super::tree::counters::{Counter, Source};
+use super::super::tree::counters::{Counter, Source, TRANSPORT};
 use super::super::tree::discovery::Offer;
 use super::command::Command;
 use super::function::Function;
@@ -36,16 +36,22 @@ fn count(counter: Counter, function: &Function) -> Option<u64> {
                 Source::Never => 0,
             })
         }
-        Counter::Transport(field) => {
-            let mut command = Command::new(
-                opcode::QUERY_Q_COUNTER,
-                query_q_counter_in::SIZE,
-                query_q_counter_out::SIZE,
-            );
-            command.set(query_q_counter_in::COUNTER_SET_ID, function.counters);
-            Some(field.get(&function.run(command).ok()?))
-        }
+        Counter::Transport(field) => Some(field.get(&counter_set(function)?)),
     }
+}
+
+/// Asks a device for the counter set of its port.
+fn counter_set(function: &Function) -> Option<Vec<u8>> {
+    let (request, reply) = (query_q_counter_in::SIZE, query_q_counter_out::SIZE);
+    let mut command = Command::new(opcode::QUERY_Q_COUNTER, request, reply);
+    command.set(query_q_counter_in::COUNTER_SET_ID, function.counters);
+    function.run(command).ok()
+}
+
+/// Returns the counts of a port, in the order of [`TRANSPORT`]; none if the device does not answer.
+pub(crate) fn transport(function: &Function) -> impl Iterator<Item = u64> {
+    let counts = counter_set(function).into_iter();
+    counts.flat_map(|counts| TRANSPORT.iter().map(move |(_, field)| field.get(&counts)))
 }
 
 /// A file with the count of a moment, as long as this value lives.

@@ -108,18 +108,17 @@ pub(crate) mod kind {
 
 impl EventQueue {
     /// Opens a completion channel. Returns it, and the program's descriptor of it.
-    pub fn completions(descriptors: &Descriptors) -> Result<(Arc<Completions>, c_int)> {
-        Self::subscribed(descriptors, COMPLETION, |queue| Arc::new(Completions(queue)))
+    pub fn completions() -> Result<(Arc<Completions>, c_int)> {
+        Self::subscribed(COMPLETION, |queue| Arc::new(Completions(queue)))
     }
 
     /// Opens an asynchronous event file. Returns it, and the program's descriptor of it.
-    pub fn events(descriptors: &Descriptors) -> Result<(Arc<Events>, c_int)> {
-        Self::subscribed(descriptors, ASYNC, |queue| Arc::new(Events(queue)))
+    pub fn events() -> Result<(Arc<Events>, c_int)> {
+        Self::subscribed(ASYNC, |queue| Arc::new(Events(queue)))
     }
 
     /// Opens a file of events of `size` bytes. Returns it, and the program's descriptor of it.
     pub fn subscribed<T: OpenFile>(
-        descriptors: &Descriptors,
         size: usize,
         kind: impl FnOnce(Arc<Self>) -> Arc<T>,
     ) -> Result<(Arc<T>, c_int)> {
@@ -158,7 +157,7 @@ impl EventQueue {
             overflowed: false,
         };
         let file = kind(Arc::new(Self { state: Mutex::new(state) }));
-        descriptors.enter(user, file.clone()).inspect_err(|_| close(user))?;
+        Descriptors::own().enter(user, file.clone()).inspect_err(|_| close(user))?;
         Ok((file, user))
     }
 

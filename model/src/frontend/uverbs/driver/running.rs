@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::super::process::descriptors::{self, Descriptors};
+use super::super::process::descriptors;
 use super::super::process::errno::{Errno, Result};
 use super::super::process::trap;
 use super::super::process::{in_children, own_process};
@@ -33,8 +33,6 @@ pub(crate) struct Running {
     pub engine: Arc<Engine>,
     /// The kernel driver's state of each device.
     pub functions: Vec<Function>,
-    /// Open files.
-    pub descriptors: Descriptors,
     /// Register pages.
     pub registers: Registers,
     /// Memory that the devices may reach.
@@ -172,7 +170,6 @@ impl Running {
             process: own_process(),
             engine,
             functions,
-            descriptors: Descriptors::default(),
             registers: Registers::new()?,
             pinned,
             manager: OnceLock::new(),
@@ -243,7 +240,6 @@ extern "C" fn exiting() {
 extern "C" fn forked() {
     RUNNING.store(std::ptr::null_mut(), Ordering::Release);
     STARTING.store(0, Ordering::Release);
-    descriptors::forget();
     trap::forget();
     crate::stores::forget();
     trace::forget();

@@ -13,6 +13,7 @@ use super::super::driver::command::Command;
 use super::super::driver::event::{Completions, EventQueue, Events, Source};
 use super::super::driver::function::CqListener;
 use super::super::driver::umem::Umem;
+use super::super::process::descriptors::Descriptors;
 use super::super::process::errno::{Errno, Result};
 use super::super::process::{lock, user};
 use super::super::request::abi::{
@@ -39,6 +40,13 @@ pub(crate) struct Cq {
     _record: Arc<Umem>,
 }
 
+impl Cq {
+    /// Returns how many completions it can hold.
+    pub fn most(&self) -> u32 {
+        self.entries - 1
+    }
+}
+
 /// Parameters of a request to create a CQ.
 struct Asked {
     user_handle: u64,
@@ -52,7 +60,7 @@ struct Asked {
 /// `CREATE_COMP_CHANNEL`.
 pub(crate) fn create_channel(file: &CommandFile, request: &Request) -> Result<()> {
     file.state().context()?;
-    let (_, fd) = EventQueue::completions(&file.running.descriptors)?;
+    let (_, fd) = EventQueue::completions()?;
     request.reply(&fd.to_ne_bytes())
 }
 
@@ -112,21 +120,17 @@ pub(crate) fn create_extended(file: &CommandFile, request: &Request) -> Result<(
 }
 
 /// The queue an event descriptor stands for.
-fn completions(file: &CommandFile, fd: c_int) -> Result<Arc<EventQueue>> {
-    let channel = file.running.descriptors.get_as::<Completions>(fd);
+fn completions(fd: c_int) -> Result<Arc<EventQueue>> {
+    let channel = Descriptors::own().get_as::<Completions>(fd);
     channel.map(|channel| channel.0.clone()).ok_or(Errno::EBADF)
 }
 
 /// Returns the event queue of an object: the queue of the file it names, or the context's.
-pub(super) fn events(
-    file: &CommandFile,
-    state: &State,
-    fd: Option<c_int>,
-) -> Result<Option<Arc<EventQueue>>> {
+pub(super) fn events(state: &State, fd: Option<c_int>) -> Result<Option<Arc<EventQueue>>> {
     match fd {
         None => Ok(state.context()?.events.clone()),
         Some(fd) => {
-            let events = file.running.descriptors.get_as::<Events>(fd).ok_or(Errno::EBADF)?;
+            let events = Descriptors::own().get_as::<Events>(fd).ok_or(Errno::EBADF)?;
             Ok(Some(events.0.clone()))
         }
     }
@@ -192,8 +196,8 @@ fn make(
     }
     let uar = u32::from(given.uar_page_index);
     uar::check(state, uar)?;
-    let channel = asked.channel.map(|fd| completions(file, fd)).transpose()?;
-    let events = events(file, state, asked.events)?;
+    let channel = asked.channel.map(completions).transpose()?;
+    let events = events(state, asked.events)?;
     let length = u64::from(entries) * u64::from(given.cqe_size);
     let buffer = Umem::pin(&file.running.pinned, given.buf_addr, length, true)?;
     let record = Umem::pin_record(&file.running.pinned, given.db_addr)?;

@@ -46,7 +46,7 @@ pub(crate) fn get_context(file: &CommandFile, attributes: &mut Attributes) -> Re
 /// `GET_CONTEXT`, legacy: makes the asynchronous event file too.
 pub(crate) fn get_context_legacy(file: &CommandFile, request: &Request) -> Result<()> {
     let reply = open(file, &request.driver, request.driver_room())?;
-    let (events, fd) = EventQueue::events(&file.running.descriptors)?;
+    let (events, fd) = EventQueue::events()?;
     listen(file, &events.0)?;
     let vectors = file.function().eqns.len() as u32;
     request.reply(&[(fd as u32).to_ne_bytes(), vectors.to_ne_bytes()].concat())?;
@@ -174,7 +174,7 @@ fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<
 /// `ASYNC_EVENT_ALLOC`.
 pub(crate) fn alloc_events(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     file.state().context()?;
-    let (events, fd): (_, c_int) = EventQueue::events(&file.running.descriptors)?;
+    let (events, fd): (_, c_int) = EventQueue::events()?;
     listen(file, &events.0)?;
     attributes.put_handle(0, fd as u64)
 }

@@ -338,13 +338,15 @@ impl State {
         self.objects.values().filter_map(|object| (**object).any().downcast_ref()).any(question)
     }
 
-    /// Returns the answers of all objects of a kind.
-    pub fn collect<T: Object, R>(&self, question: impl Fn(&T) -> R) -> Vec<R> {
-        self.objects
-            .values()
-            .filter_map(|object| (**object).any().downcast_ref())
-            .map(question)
-            .collect()
+    /// Returns all objects of a kind, by handle.
+    pub fn list<T: Object>(&self) -> impl Iterator<Item = (u32, &T)> {
+        let all = self.objects.iter();
+        all.filter_map(|(handle, object)| Some((*handle, (**object).any().downcast_ref()?)))
+    }
+
+    /// Returns how many objects use one.
+    pub fn users(&self, handle: u32) -> u32 {
+        self.users.get(&handle).copied().unwrap_or(0)
     }
 
     /// Returns the first answer of any object of a kind.

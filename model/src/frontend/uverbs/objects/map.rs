@@ -6,6 +6,7 @@ use libc::{c_int, c_void, off_t, size_t};
 
 use super::super::driver::clock;
 use super::super::driver::running::Running;
+use super::super::process::descriptors::Descriptors;
 use super::super::process::errno::{Errno, Result, last, set_errno};
 use super::super::process::trap::{self, PAGE};
 use super::super::tree::config::Mode;
@@ -33,7 +34,7 @@ pub(crate) unsafe fn map(
     offset: off_t,
 ) -> *mut c_void {
     let _shield = Shield::new();
-    let Some(file) = running.descriptors.get_as::<CommandFile>(fd) else {
+    let Some(file) = Descriptors::own().get_as::<CommandFile>(fd) else {
         set_errno(libc::ENODEV);
         return libc::MAP_FAILED;
     };

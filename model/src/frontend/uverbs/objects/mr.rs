@@ -406,6 +406,11 @@ impl Mr {
         })
     }
 
+    /// Returns its length in bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
     /// Returns its key.
     pub fn key(&self) -> u32 {
         self.key

@@ -310,7 +310,7 @@ fn make(
     }
     match kind {
         Kind::XrcTarget => return bare::target(file, state, asked, &given),
-        Kind::DcTarget => return bare::dynamic_target(file, state, asked, &given),
+        Kind::DcTarget => return bare::dynamic_target(state, asked, &given),
         _ => {}
     }
     check_streams(caps, kind, &given)?;
@@ -351,7 +351,7 @@ fn make(
     if let Some(buffer) = &buffer {
         command.pages(buffer.pages());
     }
-    let events = cq::events(file, state, asked.events)?;
+    let events = cq::events(state, asked.events)?;
     let answer = file.function().run(command)?;
     let number = create_qp_out::QPN.get(&answer) as u32;
 

@@ -14,21 +14,28 @@ use super::{dct, path};
 
 /// `QUERY_QP`.
 pub(crate) fn query(file: &CommandFile, request: &Request) -> Result<()> {
-    /// Remote write, read, atomic (`ib_uverbs_access_flags`).
-    const RIGHTS: [u32; 3] = [1 << 1, 1 << 2, 1 << 3];
     let asked: QueryQp = user::whole(&request.core)?;
-    let function = file.function();
-    let link = function.device.link;
     let mut state = file.state();
     let qp = state.get_mut::<Qp>(asked.qp_handle)?;
     if qp.kind == Kind::DcTarget {
-        return request.reply(dct::query(function, qp, asked.attr_mask)?.as_bytes());
+        return request.reply(dct::query(file.function(), qp, asked.attr_mask)?.as_bytes());
     }
+    let reply = attributes(file, qp)?;
+    qp.state = reply.qp_state;
+    request.reply(reply.as_bytes())
+}
+
+/// Returns the attributes of a queue pair that is no target of dynamic connections.
+pub(crate) fn attributes(file: &CommandFile, qp: &Qp) -> Result<QueryQpReply> {
+    /// Remote write, read, atomic (`ib_uverbs_access_flags`).
+    const RIGHTS: [u32; 3] = [1 << 1, 1 << 2, 1 << 3];
+    let function = file.function();
+    let link = function.device.link;
     if let Some(raw) = &qp.raw {
         /// A send queue that stopped while the receive queue goes on.
         const SQE: u8 = 5;
         let qp_state = if raw.sends_failed(file)? { SQE } else { qp.state };
-        let reply = QueryQpReply {
+        return Ok(QueryQpReply {
             cap: Cap {
                 max_recv_wr: qp.receive.0,
                 max_recv_sge: qp.receive.1,
@@ -39,9 +46,7 @@ pub(crate) fn query(file: &CommandFile, request: &Request) -> Result<()> {
             port_num: qp.port,
             sq_sig_all: qp.signal_all.into(),
             ..Default::default()
-        };
-        qp.state = qp_state;
-        return request.reply(reply.as_bytes());
+        });
     }
     let mut command = Command::new(opcode::QUERY_QP, query_qp_in::SIZE, query_qp_out::SIZE);
     command.set(query_qp_in::QPN, qp.number);
@@ -61,14 +66,13 @@ pub(crate) fn query(file: &CommandFile, request: &Request) -> Result<()> {
         6 => (6, 0),
         _ => return Err(Errno::EIO),
     };
-    qp.state = qp_state;
     let mut rights = 0;
     for (field, right) in [qpc::RWE, qpc::RRE, qpc::RAE].into_iter().zip(RIGHTS) {
         if get(field) != 0 {
             rights |= right;
         }
     }
-    let reply = QueryQpReply {
+    Ok(QueryQpReply {
         destination: path::decode(context, qpc::PRIMARY_ADDRESS_PATH, link),
         alternate: path::decode(context, qpc::SECONDARY_ADDRESS_PATH, link),
         // The library itself knows more of send queues.
@@ -100,6 +104,5 @@ pub(crate) fn query(file: &CommandFile, request: &Request) -> Result<()> {
         alt_timeout: alternate(ads::ACK_TIMEOUT) as u8,
         sq_sig_all: u8::from(qp.signal_all),
         reserved: [0; 5],
-    };
-    request.reply(reply.as_bytes())
+    })
 }

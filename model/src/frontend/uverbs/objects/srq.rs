@@ -58,6 +58,16 @@ impl Srq {
             (None, false) => opcode::CREATE_RMP,
         }
     }
+
+    /// Its kind (`enum ib_uverbs_srq_type`).
+    pub fn kind(&self) -> u8 {
+        let kind = match (self.xrcd, self.tags) {
+            (Some(_), _) => XRC,
+            (None, true) => TAGS,
+            (None, false) => BASIC,
+        };
+        kind as u8
+    }
 }
 
 /// Kinds (`enum ib_uverbs_srq_type`).
@@ -178,7 +188,7 @@ fn make(
     let length = u64::from(wqes) * u64::from(stride);
     let buffer = Umem::pin(&file.running.pinned, given.buf_addr, length, false)?;
     let record = Umem::pin_record(&file.running.pinned, given.db_addr)?;
-    let events = cq::events(file, state, asked.events)?;
+    let events = cq::events(state, asked.events)?;
 
     let memory = Memory {
         uid,

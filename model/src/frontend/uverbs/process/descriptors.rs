@@ -9,13 +9,13 @@
 //! entered. If it is a different file, the model does late what it does on close.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use libc::{c_int, c_void, size_t, ssize_t};
+use libc::{c_int, c_void, pid_t, size_t, ssize_t};
 
 use super::errno::{Errno, Result};
-use super::lock;
+use super::{in_children, lock, own_process};
 use crate::private::{self, system};
 
 /// Number of descriptors that can be distinguished; a command file beyond is refused.
@@ -108,9 +108,14 @@ pub(crate) fn inherited(fd: c_int) -> Inherited {
     }
 }
 
-/// The open files, one entry for each, however many descriptors it has.
-#[derive(Default)]
-pub(crate) struct Descriptors(Mutex<Vec<Option<Open>>>);
+/// The open files of a process, one entry for each, however many descriptors it has.
+pub(crate) struct Descriptors {
+    process: pid_t,
+    files: Mutex<Vec<Option<Open>>>,
+}
+
+/// The table of this process, or of the one that it was forked from. Never freed.
+static TABLE: AtomicPtr<Descriptors> = AtomicPtr::new(std::ptr::null_mut());
 
 /// An open file, and how many descriptors it has.
 type Open = (Arc<dyn OpenFile>, usize);
@@ -150,7 +155,8 @@ pub(crate) fn identity(fd: c_int) -> Option<u64> {
 }
 
 /// Forgets every descriptor, in the child of a fork: the files stay the parent's.
-pub(crate) fn forget() {
+extern "C" fn forget() {
+    TABLE.store(std::ptr::null_mut(), Ordering::Release);
     for entry in &OWNED {
         if entry.load(Ordering::Relaxed) != 0 {
             entry.store(0, Ordering::Relaxed);
@@ -159,13 +165,38 @@ pub(crate) fn forget() {
 }
 
 impl Descriptors {
+    /// Returns this process's table, if it has one.
+    pub fn current() -> Option<&'static Self> {
+        // SAFETY: the pointer is null, or it comes from a box that `own` has leaked.
+        let table = unsafe { TABLE.load(Ordering::Acquire).as_ref() }?;
+        (table.process == own_process()).then_some(table)
+    }
+
+    /// Returns this process's table, making it at the first call.
+    pub fn own() -> &'static Self {
+        static ASKED: AtomicBool = AtomicBool::new(false);
+        loop {
+            if let Some(table) = Self::current() {
+                return table;
+            }
+            in_children(&ASKED, forget);
+            let others = TABLE.load(Ordering::Acquire);
+            let table = Self { process: own_process(), files: Mutex::default() };
+            let table = Box::into_raw(Box::new(table));
+            if TABLE.compare_exchange(others, table, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                // SAFETY: the box was made above, and was not stored: another thread was faster.
+                drop(unsafe { Box::from_raw(table) });
+            }
+        }
+    }
+
     /// Makes a descriptor the model's.
     pub fn enter(&self, fd: c_int, file: Arc<dyn OpenFile>) -> Result<()> {
         let place = entry(&OWNED, fd).ok_or(Errno::EMFILE)?;
         // What had the number before was closed behind the model's back.
         self.close(fd);
         FILES[fd as usize].store(identity(fd).ok_or(Errno::EBADF)?, Ordering::Release);
-        let mut entries = lock(&self.0);
+        let mut entries = lock(&self.files);
         let index = match entries.iter().position(Option::is_none) {
             Some(index) => index,
             None => {
@@ -182,7 +213,7 @@ impl Descriptors {
     /// Returns the file behind a descriptor.
     pub fn get(&self, fd: c_int) -> Option<Arc<dyn OpenFile>> {
         let index = entry(&OWNED, fd)?.load(Ordering::Acquire).checked_sub(1)?;
-        lock(&self.0).get(index as usize)?.as_ref().map(|(file, _)| file.clone())
+        lock(&self.files).get(index as usize)?.as_ref().map(|(file, _)| file.clone())
     }
 
     /// Returns the file behind a descriptor, if it is one of this type.
@@ -192,7 +223,7 @@ impl Descriptors {
 
     /// Returns all files of a type.
     pub fn all<T: OpenFile>(&self) -> Vec<Arc<T>> {
-        let entries = lock(&self.0);
+        let entries = lock(&self.files);
         let files = entries.iter().flatten();
         files.filter_map(|(file, _)| file.clone().any().downcast().ok()).collect()
     }
@@ -201,7 +232,7 @@ impl Descriptors {
     pub fn copied(&self, original: c_int, copy: c_int) {
         self.close(copy);
         let (Some(from), Some(to)) = (entry(&OWNED, original), entry(&OWNED, copy)) else { return };
-        let mut entries = lock(&self.0);
+        let mut entries = lock(&self.files);
         let number = from.load(Ordering::Acquire);
         let Some(index) = number.checked_sub(1) else { return };
         if let Some(Some((_, count))) = entries.get_mut(index as usize) {
@@ -223,7 +254,7 @@ impl Descriptors {
 
     fn leave(&self, fd: c_int) -> Option<Arc<dyn OpenFile>> {
         let place = entry(&OWNED, fd)?;
-        let mut entries = lock(&self.0);
+        let mut entries = lock(&self.files);
         foreign(fd);
         let index = place.swap(0, Ordering::AcqRel).checked_sub(1)? as usize;
         let entry = entries.get_mut(index)?;

@@ -7,8 +7,8 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    DIR, FILE, c_char, c_int, c_long, c_uint, c_void, mode_t, off_t, sighandler_t, sigset_t,
-    size_t, ssize_t,
+    DIR, FILE, c_char, c_int, c_long, c_uint, c_void, mode_t, msghdr, off_t, sighandler_t,
+    sigset_t, size_t, sockaddr, socklen_t, ssize_t,
 };
 
 /// One function, once found.
@@ -147,7 +147,15 @@ next! {
     dup2(fd: c_int, to: c_int) -> c_int;
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    getsockname(fd: c_int, to: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    setsockopt(fd: c_int, level: c_int, option: c_int, value: *const c_void, length: socklen_t) -> c_int;
     send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t;
+    sendto(fd: c_int, from: *const c_void, length: size_t, flags: c_int, address: *const sockaddr, room: socklen_t) -> ssize_t;
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    recv(fd: c_int, to: *mut c_void, length: size_t, flags: c_int) -> ssize_t;
+    recvfrom(fd: c_int, to: *mut c_void, length: size_t, flags: c_int, address: *mut sockaddr, room: *mut socklen_t) -> ssize_t;
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
     sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
     sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;

@@ -51,7 +51,7 @@ pub(super) const PORT: &[(&str, Source)] = &[
 ];
 
 /// The files of `hw_counters`, but for those of congestion control, which the model has not.
-pub(super) const TRANSPORT: &[(&str, Field)] = &[
+pub(crate) const TRANSPORT: &[(&str, Field)] = &[
     ("rx_write_requests", query_q_counter_out::RX_WRITE_REQUESTS),
     ("rx_read_requests", query_q_counter_out::RX_READ_REQUESTS),
     ("rx_atomic_requests", query_q_counter_out::RX_ATOMIC_REQUESTS),

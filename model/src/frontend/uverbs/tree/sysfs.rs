@@ -30,8 +30,8 @@ const NODES: &str = "/./dev/infiniband";
 pub(crate) const NODE: &str = "/dev/full";
 /// The file of connections.
 pub(crate) const CONNECTIONS: &[u8] = b"/dev/infiniband/rdma_cm";
-/// Number of the character device, as sysfs has to name it.
-const NODE_NUMBER: &str = "1:7";
+/// Number of the character device.
+pub(crate) const NODE_NUMBER: (u32, u32) = (1, 7);
 
 /// Folders and prefixes that are redirected into the tree.
 const REDIRECTED: [&str; 7] = [
@@ -51,6 +51,8 @@ pub(crate) struct Tree {
     /// Number of the `uverbs` node of the first device.
     first: usize,
     devices: usize,
+    /// Whether the kernel has RDMA devices as well.
+    has_others: bool,
 }
 
 /// Whether a descriptor is one of what stands for command files.
@@ -60,7 +62,7 @@ pub(crate) fn is_node(fd: libc::c_int) -> bool {
     // SAFETY: the call writes one `stat`.
     let told = unsafe { system::fstat(fd, &mut about) } == 0;
     let device = (libc::major(about.st_rdev), libc::minor(about.st_rdev));
-    told && about.st_mode & libc::S_IFMT == libc::S_IFCHR && device == (1, 7)
+    told && about.st_mode & libc::S_IFMT == libc::S_IFCHR && device == NODE_NUMBER
 }
 
 /// Checks that the character device that stands for command files can be opened.
@@ -122,7 +124,19 @@ impl Tree {
         for folder in [pci::FUNCTIONS, pci::DRIVER] {
             keep(&mut entries, &format!("/./{folder}"), folder);
         }
-        Ok(Self { root: folder::settle(&entries)?, first, devices: devices.len() })
+        let has_others =
+            files::names(format!("{CLASS}/infiniband")).is_ok_and(|names| !names.is_empty());
+        Ok(Self { root: folder::settle(&entries)?, first, devices: devices.len(), has_others })
+    }
+
+    /// Returns whether the kernel has RDMA devices as well.
+    pub fn has_others(&self) -> bool {
+        self.has_others
+    }
+
+    /// Returns the name of a device's node.
+    pub fn node_name(&self, index: usize) -> String {
+        format!("uverbs{}", self.first + index)
     }
 
     /// Returns the path in the tree for a path that the tree replaces; `None` for any other path.
@@ -191,9 +205,11 @@ fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) 
         file(format!("{ib}/{name}"), text);
     }
     port(&mut file, device, &format!("{ib}/ports/1"));
-    for (name, text) in
-        [("ibdev", device.name.as_str()), ("dev", NODE_NUMBER), ("abi_version", "1")]
-    {
+    for (name, text) in [
+        ("ibdev", device.name.as_str()),
+        ("dev", node_number(NODE_NUMBER).as_str()),
+        ("abi_version", "1"),
+    ] {
         file(format!("{uverbs}/{name}"), text);
     }
 
@@ -267,6 +283,11 @@ fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
     for index in 0..device.pkey_table_size() {
         file(format!("{path}/pkeys/{index}"), &format!("{:#06x}", device.pkey(index)));
     }
+}
+
+/// The number of a character device, as sysfs names it.
+fn node_number((major, minor): (u32, u32)) -> String {
+    format!("{major}:{minor}")
 }
 
 fn eui(guid: u64) -> String {

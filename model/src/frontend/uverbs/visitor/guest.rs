@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use libc::c_int;
 
 use super::super::dispatch::methods;
-use super::super::driver::running::Running;
-use super::super::process::descriptors::OpenFile;
+use super::super::process::descriptors::{Descriptors, OpenFile};
 use super::super::process::errno::{Errno, Result, errno, set_errno};
 use super::super::process::{lock, user};
 use super::super::request::abi::{Attribute, Header};
@@ -63,9 +62,8 @@ fn adopt(pidfd: c_int, original: c_int, copy: c_int) -> io::Result<()> {
     let info = files::text(format!("/proc/self/fdinfo/{pidfd}"))?;
     let process = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
     let process: u32 = process.ok_or(io::ErrorKind::NotFound)?;
-    let running = Running::get().map_err(|error| io::Error::from_raw_os_error(error.0))?;
     if process == std::process::id() {
-        running.descriptors.copied(original, copy);
+        Descriptors::own().copied(original, copy);
         return Ok(());
     }
     let host = connect(process)?;
@@ -74,7 +72,7 @@ fn adopt(pidfd: c_int, original: c_int, copy: c_int) -> io::Result<()> {
         return Err(io::ErrorKind::NotFound.into());
     }
     let guest = Arc::new(Guest { host: Mutex::new(host) });
-    running.descriptors.enter(copy, guest).map_err(|error| io::Error::from_raw_os_error(error.0))
+    Descriptors::own().enter(copy, guest).map_err(|error| io::Error::from_raw_os_error(error.0))
 }
 
 impl OpenFile for Guest {

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::super::dispatch::{self, methods};
 use super::super::driver::running::Running;
 use super::super::objects::file::CommandFile;
-use super::super::process::descriptors::duplicate_aside;
+use super::super::process::descriptors::{Descriptors, duplicate_aside};
 use super::super::process::errno::Errno;
 use super::super::process::{in_children, own_process, thread};
 use super::super::request::abi::{Attribute, Header};
@@ -132,10 +132,10 @@ impl Connection {
         let mut message = Reader::receive(&mut &*self.stream)?;
         let mut reply = Writer::default();
         match message.number()? {
-            ask::QUEUE_PAIRS => resources::write(running, &mut reply),
+            ask::RESOURCES => resources::write(running, &mut message, &mut reply)?,
             ask::FILE => {
                 let fd = message.number()? as RawFd;
-                self.file = running.descriptors.get_as(fd);
+                self.file = Descriptors::own().get_as(fd);
                 reply.number(self.file.is_some().into());
             }
             ask::REQUEST => {

@@ -9,12 +9,12 @@ const LONGEST: usize = 1 << 20;
 
 /// The kinds of a guest's requests.
 pub(super) mod ask {
-    /// For the queue pairs of all devices.
-    pub const QUEUE_PAIRS: u32 = 0;
     /// Whether a descriptor is an open device, and of this connection from now on.
     pub const FILE: u32 = 1;
     /// For a request to be served.
     pub const REQUEST: u32 = 2;
+    /// For a part of the list of objects of a kind, from a number on.
+    pub const RESOURCES: u32 = 3;
 }
 
 /// A message that is being written.

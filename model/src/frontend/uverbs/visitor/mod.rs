@@ -4,15 +4,14 @@
 //! In the model, the device is in the process that opened it. So each such process listens (`host`)
 //! under a name that vanishes with it. A process with a copied descriptor (`guest`) sends its
 //! requests there. The host serves only queries: others would have to reach the guest's memory.
-//! `resources` lists all processes' queue pairs, as the kernel does by netlink, gathered from the
-//! same hosts.
+//! `resources` lists the objects of all processes, as the kernel does, gathered from the same hosts.
 //!
 //! Host and guest use a Unix stream socket: a length of four bytes, then the message.
 
 mod guest;
 mod host;
 mod message;
-mod resources;
+pub(super) mod resources;
 
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::fabric::local::socket::user_names;
 
 pub(super) use guest::copied;
 pub(super) use host::open;
-pub(super) use resources::Resources;
+pub(super) use resources::Resource;
 
 /// How long either side waits for the other; a process that is stopped does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);

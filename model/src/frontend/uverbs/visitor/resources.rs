@@ -1,271 +1,191 @@
-//! The queue pairs of all processes, as the kernel reports them by netlink (`rdma_netlink.h`, the
-//! client RDMA_NL_NLDEV). The command `rdma resource show qp` lists them.
-//!
-//! Requests are served inside `send`, and replies wait in a socket. Raw sockets, which libnl opens,
-//! are refused: libibverbs then finds devices in sysfs, which shows the model's.
+//! The objects of all processes, as the kernel lists them by netlink, and what their slices of the ports have
+//! counted. A process tells of its own, and asks every process for those of all.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::AsRawFd;
 
-use libc::c_int;
-
+use super::super::driver::counters;
+use super::super::driver::function::Function;
 use super::super::driver::running::Running;
-use super::super::objects::file::CommandFile;
-use super::super::objects::qp;
-use super::super::process::descriptors::OpenFile;
-use super::super::process::errno::{Errno, Result, last, set_errno};
-use super::super::process::user;
-use super::super::tree::discovery::{Discovery, discovery};
-use super::super::tree::identity::Device;
+use super::super::objects::cq::Cq;
+use super::super::objects::file::{CommandFile, Object, State};
+use super::super::objects::mr::Mr;
+use super::super::objects::pd::Pd;
+use super::super::objects::qp::{Kind, Qp};
+use super::super::objects::qp_query;
+use super::super::objects::srq::Srq;
+use super::super::process::descriptors::Descriptors;
+use super::super::request::netlink::{Attributes, attribute, command};
 use super::guest::connect;
 use super::message::{Reader, Writer, ask};
 use super::names;
 use crate::fabric::local::socket;
-use crate::object::{Qp, Service, State};
-use crate::private::{OwnFd, Private, system};
 
-/// `RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, …)` of RDMA_NLDEV_CMD_GET and RDMA_NLDEV_CMD_RES_QP_GET
-const GET: u16 = 5 << 10 | 1;
-const QP_GET: u16 = 5 << 10 | 10;
-/// Attributes (`enum rdma_nldev_attr`).
-mod attribute {
-    pub const DEV_INDEX: u16 = 1;
-    pub const DEV_NAME: u16 = 2;
-    pub const RES_QP: u16 = 19;
-    pub const RES_QP_ENTRY: u16 = 20;
-    pub const RES_LQPN: u16 = 21;
-    pub const RES_RQPN: u16 = 22;
-    pub const RES_TYPE: u16 = 26;
-    pub const RES_STATE: u16 = 27;
-    pub const RES_PID: u16 = 28;
-}
-/// A nested attribute.
-const NESTED: u16 = 1 << 15;
-/// Queue pairs in one message.
-const ENTRIES: usize = 64;
+/// Objects in one answer, which is far shorter than the longest message.
+const PAGE: usize = 4096;
+/// The longest description of an object.
+const LONGEST: usize = 512;
+/// Most objects of a process that are listed.
+const MOST: usize = 1 << 20;
 
-/// A socket of this family.
-pub(crate) struct Resources {
-    /// The other end of the program's socket, by which replies are sent.
-    other: Private,
+/// An object of a process.
+pub(crate) struct Resource {
+    /// The process.
+    pub process: u32,
+    /// The number of its device.
+    pub device: u32,
+    /// Its attributes, as the kernel reports them.
+    pub attributes: Vec<u8>,
 }
 
-impl OpenFile for Resources {}
-
-/// A queue pair, as hosts report it.
-struct Entry {
-    process: u32,
-    device: u32,
-    number: u32,
-    remote: u32,
-    kind: u32,
-    state: u32,
+/// Writes the part of this process's objects that a message asks for.
+pub(super) fn write(running: &Running, asked: &mut Reader, to: &mut Writer) -> io::Result<()> {
+    let (kind, from) = (asked.number()? as u16, asked.number()? as usize);
+    let all = own(running, kind);
+    let part = all.get(from..).unwrap_or_default();
+    let part = &part[..part.len().min(PAGE)];
+    to.number(part.len() as u32);
+    for (device, attributes) in part {
+        to.number(*device).bytes(attributes);
+    }
+    Ok(())
 }
 
-/// Writes a host's report of the queue pairs of its process.
-pub(super) fn write(running: &Running, to: &mut Writer) {
+/// Returns this process's objects of a kind, which is that of the command that lists them.
+fn own(running: &Running, kind: u16) -> Vec<(u32, Vec<u8>)> {
+    if kind == command::STAT_GET {
+        let counts = |of: &Function| counters::transport(of).flat_map(u64::to_ne_bytes).collect();
+        return running.functions.iter().map(|of| (of.index as u32, counts(of))).collect();
+    }
     let mut all = Vec::new();
-    for file in running.descriptors.all::<CommandFile>() {
-        // Only queue pairs that verbs made: the type of one made by command is not known. Targets
-        // of dynamic connections are left out as well: the kernel's mlx5_ib keeps them out
-        // (`create_qp` in qp.c).
-        let made = file.state().collect(|qp: &qp::Qp| (qp.kind, qp.number));
-        let told = made.iter().filter(|(kind, _)| *kind != qp::Kind::DcTarget);
-        file.function().enter(|card| {
-            for qp in told.filter_map(|(_, number)| card.objects.qps.get(number)) {
-                all.push([file.device() as u32, qp.number, remote(qp), kind(qp), state(qp)]);
-            }
-        });
+    for file in Descriptors::own().all::<CommandFile>() {
+        let described = described(&file, &file.state(), kind);
+        all.extend(described.into_iter().map(|one| (file.device() as u32, one.into_bytes())));
     }
-    all.sort_unstable();
-    to.number(all.len() as u32);
-    for number in all.into_iter().flatten() {
-        to.number(number);
+    all
+}
+
+fn described(file: &CommandFile, state: &State, kind: u16) -> Vec<Attributes> {
+    let Ok(context) = state.context() else { return Vec::new() };
+    let context = context.domain;
+    match kind {
+        command::RES_CTX_GET => {
+            let mut told = Attributes::default();
+            told.u32(attribute::RES_CTXN, context);
+            vec![told]
+        }
+        command::RES_PD_GET => each(state, |handle, pd: &Pd, told| {
+            told.u32(attribute::RES_PDN, pd.number)
+                .u64(attribute::RES_USECNT, state.users(handle).into())
+                .u32(attribute::RES_CTXN, context);
+        }),
+        command::RES_CQ_GET => each(state, |handle, cq: &Cq, told| {
+            told.u32(attribute::RES_CQN, cq.number)
+                .u32(attribute::RES_CQE, cq.most())
+                .u64(attribute::RES_USECNT, state.users(handle).into())
+                .u32(attribute::RES_CTXN, context);
+        }),
+        command::RES_MR_GET => each(state, |_, mr: &Mr, told| {
+            told.u32(attribute::RES_MRN, mr.key() >> 8).u64(attribute::RES_MRLEN, mr.length());
+            domain(state, Some(mr.pd), told);
+        }),
+        command::RES_SRQ_GET => each(state, |_, srq: &Srq, told| {
+            told.u32(attribute::RES_SRQN, srq.number).u8(attribute::RES_TYPE, srq.kind());
+            domain(state, Some(srq.pd), told);
+            if let Some(cq) = srq.cq.and_then(|handle| state.get::<Cq>(handle).ok()) {
+                told.u32(attribute::RES_CQN, cq.number);
+            }
+        }),
+        // Targets of dynamic connections are left out: the kernel's mlx5_ib keeps them out (`create_qp` in
+        // qp.c).
+        command::RES_QP_GET => state
+            .list::<Qp>()
+            .filter(|(_, qp)| qp.kind != Kind::DcTarget)
+            .filter_map(|(_, qp)| queue_pair(file, state, qp))
+            .collect(),
+        _ => Vec::new(),
     }
 }
 
-fn remote(qp: &Qp) -> u32 {
-    use mlx5_sys::ifc::qpc;
-    match qp.service {
-        Service::Rc | Service::Uc | Service::Xrc => qp.get(qpc::REMOTE_QPN),
-        _ => 0,
+fn each<T: Object>(state: &State, tell: impl Fn(u32, &T, &mut Attributes)) -> Vec<Attributes> {
+    let one = |(handle, object)| {
+        let mut told = Attributes::default();
+        tell(handle, object, &mut told);
+        told
+    };
+    state.list().map(one).collect()
+}
+
+fn domain(state: &State, pd: Option<u32>, told: &mut Attributes) {
+    if let Some(pd) = pd.and_then(|handle| state.get::<Pd>(handle).ok()) {
+        told.u32(attribute::RES_PDN, pd.number);
     }
+}
+
+/// Tells of a queue pair as the kernel does, which queries it for that. `None` if the device does not answer.
+fn queue_pair(file: &CommandFile, state: &State, qp: &Qp) -> Option<Attributes> {
+    let now = qp_query::attributes(file, qp).ok()?;
+    let mut told = Attributes::default();
+    if now.port_num != 0 {
+        told.u32(attribute::PORT_INDEX, now.port_num.into());
+    }
+    told.u32(attribute::RES_LQPN, qp.number);
+    if matches!(qp.kind, Kind::Rc | Kind::Uc) {
+        told.u32(attribute::RES_RQPN, now.dest_qp_num).u32(attribute::RES_RQ_PSN, now.rq_psn);
+    }
+    told.u32(attribute::RES_SQ_PSN, now.sq_psn);
+    if qp.kind.is_connected() {
+        told.u8(attribute::RES_PATH_MIG_STATE, now.path_mig_state);
+    }
+    told.u8(attribute::RES_TYPE, qp_type(qp.kind)).u8(attribute::RES_STATE, now.qp_state);
+    domain(state, qp.pd, &mut told);
+    Some(told)
 }
 
 /// `enum ib_qp_type`
-fn kind(qp: &Qp) -> u32 {
-    match qp.service {
-        Service::Rc => 2,
-        Service::Uc => 3,
-        Service::Ud => 4,
-        Service::Ethernet => 8,
-        Service::Xrc if qp.sq.blocks != 0 => 9,
-        Service::Xrc => 10,
-        Service::Dc => 0xff,
+fn qp_type(kind: Kind) -> u8 {
+    match kind {
+        Kind::Rc => 2,
+        Kind::Uc => 3,
+        Kind::Ud => 4,
+        Kind::RawPacket => 8,
+        Kind::XrcInitiator => 9,
+        Kind::XrcTarget => 10,
+        Kind::DcInitiator | Kind::DcTarget => 0xff,
     }
 }
 
-/// `enum ib_qp_state`
-fn state(qp: &Qp) -> u32 {
-    match qp.state {
-        State::Reset => 0,
-        State::Init => 1,
-        State::Rtr => 2,
-        State::Rts => 3,
-        State::Sqd => 4,
-        State::SqError => 5,
-        State::Error => 6,
-    }
-}
-
-/// The queue pairs of every process that answers.
-fn entries() -> Vec<Entry> {
+/// Returns the objects of a kind of every process that answers.
+pub(crate) fn all(kind: u16) -> Vec<Resource> {
     let ends = socket::names(&names()).unwrap_or_default();
     let number = |end: &String| end.split_once('.')?.0.parse().ok();
     let hosts: BTreeSet<u32> = ends.iter().filter_map(number).collect();
+    let of = |process| {
+        // One that is gone, or does not answer, has no objects.
+        of(process, kind).inspect_err(|error| tracing::debug!(process, %error, "not listed"))
+    };
     hosts.into_iter().flat_map(|process| of(process).unwrap_or_default()).collect()
 }
 
-fn of(process: u32) -> io::Result<Vec<Entry>> {
+fn of(process: u32, kind: u16) -> io::Result<Vec<Resource>> {
     let host = connect(process)?;
-    Writer::default().number(ask::QUEUE_PAIRS).send(&mut &*host)?;
-    let mut reply = Reader::receive(&mut &*host)?;
-    let count = reply.number()?;
-    (0..count)
-        .map(|_| {
-            Ok(Entry {
-                process,
-                device: reply.number()?,
-                number: reply.number()?,
-                remote: reply.number()?,
-                kind: reply.number()?,
-                state: reply.number()?,
-            })
-        })
-        .collect()
-}
-
-/// A message of netlink, or an attribute, that is being written: a header whose length is known last,
-/// and what follows to a multiple of four bytes.
-fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    to.extend(((4 + value.len()) as u16).to_ne_bytes());
-    to.extend(kind.to_ne_bytes());
-    to.extend(value);
-    to.resize(to.len().next_multiple_of(4), 0);
-}
-
-impl Resources {
-    /// Opens one: the program's end, with what serves it.
-    pub fn open(kind: c_int) -> Result<(c_int, Resources)> {
-        let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
-        let mut pair = [-1; 2];
-        // SAFETY: the call writes the two descriptors of `pair`.
-        let made = unsafe {
-            let kind = libc::SOCK_SEQPACKET | flags | libc::SOCK_CLOEXEC;
-            system::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr())
-        };
-        if made != 0 {
-            return Err(last());
-        }
-        // SAFETY: the call has just made the descriptor, so nothing else owns it.
-        let other = Private::new(unsafe { OwnFd::new(pair[1]) }.map_err(|_| last())?);
-        Ok((pair[0], Resources { other }))
-    }
-
-    /// Serves a message that the program sends from this address, as `send` does.
-    pub fn send(&self, address: u64, length: usize) -> isize {
-        /// Longest request that is read: they have few attributes.
-        const LONGEST: usize = 4096;
-        let sent = user::read(address, length.min(LONGEST)).and_then(|bytes| self.request(&bytes));
-        match sent {
-            Ok(()) => length as isize,
-            Err(error) => {
-                set_errno(error.0);
-                -1
+    let mut found = Vec::new();
+    while found.len() < MOST {
+        let mut question = Writer::default();
+        question.number(ask::RESOURCES).number(kind.into()).number(found.len() as u32);
+        question.send(&mut &*host)?;
+        let mut reply = Reader::receive(&mut &*host)?;
+        let count = reply.number()?;
+        for _ in 0..count {
+            let (device, attributes) = (reply.number()?, reply.bytes()?);
+            if attributes.len() > LONGEST {
+                return Err(io::ErrorKind::InvalidData.into());
             }
+            found.push(Resource { process, device, attributes });
+        }
+        if count < PAGE as u32 {
+            break;
         }
     }
-
-    fn request(&self, message: &[u8]) -> Result<()> {
-        let Discovery::On(offer) = discovery() else { return Err(Errno::ENODEV) };
-        let half = |at: usize| Some(u16::from_ne_bytes(*message.get(at..)?.first_chunk()?));
-        let word = |at: usize| Some(u32::from_ne_bytes(*message.get(at..)?.first_chunk()?));
-        let (Some(kind), Some(sequence)) = (half(4), word(8)) else { return Err(Errno::EINVAL) };
-        // Sixteen bytes of header, then attributes; the device's index comes first, where it comes.
-        let index = (half(18) == Some(attribute::DEV_INDEX)).then(|| word(20)).flatten();
-        match kind {
-            GET => {
-                for (index, device) in offer.devices.iter().enumerate() {
-                    self.reply(kind, sequence, &described(index, device))?;
-                }
-            }
-            QP_GET => {
-                let device = index.ok_or(Errno::EINVAL)?;
-                let all = entries();
-                let of_device: Vec<&Entry> =
-                    all.iter().filter(|entry| entry.device == device).collect();
-                for some in of_device.chunks(ENTRIES) {
-                    self.reply(kind, sequence, &listed(device, some))?;
-                }
-            }
-            _ => return self.put(libc::NLMSG_ERROR as u16, sequence, 0, &negative(libc::EINVAL)),
-        }
-        // NLM_F_MULTI
-        self.put(libc::NLMSG_DONE as u16, sequence, 2, &0i32.to_ne_bytes())
-    }
-
-    fn reply(&self, kind: u16, sequence: u32, payload: &[u8]) -> Result<()> {
-        self.put(kind, sequence, 2, payload)
-    }
-
-    fn put(&self, kind: u16, sequence: u32, flags: u16, payload: &[u8]) -> Result<()> {
-        let mut message = ((16 + payload.len()) as u32).to_ne_bytes().to_vec();
-        message.extend(kind.to_ne_bytes());
-        message.extend(flags.to_ne_bytes());
-        message.extend(sequence.to_ne_bytes());
-        message.extend(0u32.to_ne_bytes());
-        message.extend(payload);
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the call reads `message`, whose length it is given.
-        let sent = unsafe {
-            let bytes = message.as_ptr().cast();
-            system::send(self.other.as_raw_fd(), bytes, message.len(), flags)
-        };
-        if sent < 0 { Err(last()) } else { Ok(()) }
-    }
-}
-
-fn negative(errno: i32) -> Vec<u8> {
-    let mut payload = (-errno).to_ne_bytes().to_vec();
-    payload.resize(20, 0);
-    payload
-}
-
-/// A device, as GET tells of it.
-fn described(index: usize, device: &Device) -> Vec<u8> {
-    let mut payload = Vec::new();
-    attribute(&mut payload, attribute::DEV_INDEX, &(index as u32).to_ne_bytes());
-    attribute(&mut payload, attribute::DEV_NAME, format!("{}\0", device.name).as_bytes());
-    payload
-}
-
-/// Queue pairs of a device.
-fn listed(device: u32, entries: &[&Entry]) -> Vec<u8> {
-    let mut table = Vec::new();
-    for entry in entries {
-        let mut one = Vec::new();
-        attribute(&mut one, attribute::RES_LQPN, &entry.number.to_ne_bytes());
-        if entry.remote != 0 {
-            attribute(&mut one, attribute::RES_RQPN, &entry.remote.to_ne_bytes());
-        }
-        attribute(&mut one, attribute::RES_TYPE, &[entry.kind as u8]);
-        attribute(&mut one, attribute::RES_STATE, &[entry.state as u8]);
-        attribute(&mut one, attribute::RES_PID, &entry.process.to_ne_bytes());
-        attribute(&mut table, attribute::RES_QP_ENTRY | NESTED, &one);
-    }
-    let mut payload = Vec::new();
-    attribute(&mut payload, attribute::DEV_INDEX, &device.to_ne_bytes());
-    attribute(&mut payload, attribute::RES_QP | NESTED, &table);
-    payload
+    Ok(found)
 }

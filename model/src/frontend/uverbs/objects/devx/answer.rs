@@ -14,7 +14,7 @@ use super::super::file::CommandFile;
 use super::target::{self, Does};
 use super::{SHORTEST, allowed};
 use crate::frontend::uverbs::driver::command::submit;
-use crate::frontend::uverbs::process::descriptors::OpenFile;
+use crate::frontend::uverbs::process::descriptors::{Descriptors, OpenFile};
 use crate::frontend::uverbs::process::errno::{Errno, Result, last, set_errno};
 use crate::frontend::uverbs::process::lock;
 use crate::frontend::uverbs::request::ioctl::Attributes;
@@ -65,7 +65,7 @@ pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
     let count = copy.inspect_err(|_| close(fd))?;
     let answers = Answers { count: Some(count), ..Answers::default() };
     let made = Arc::new(AnswerFile { state: Mutex::new(answers), by: file.identity() });
-    file.running.descriptors.enter(fd, made.clone()).inspect_err(|_| close(fd))?;
+    Descriptors::own().enter(fd, made.clone()).inspect_err(|_| close(fd))?;
     state.follow(&made);
     attributes.put_handle(0x1000, fd as u64)
 }
@@ -81,7 +81,7 @@ pub(crate) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<(
     let state = file.state();
     let uid = allowed(&state, &command)?;
     target::check(&state, attributes.handle(0x1000)?, &command, Does::Asks)?;
-    let answers = file.running.descriptors.get_as::<AnswerFile>(descriptor);
+    let answers = Descriptors::own().get_as::<AnswerFile>(descriptor);
     let answers = answers.filter(|answers| answers.by == file.identity()).ok_or(Errno::EBADF)?;
     answers.reserve(room)?;
     command[2..4].copy_from_slice(&uid.to_be_bytes());

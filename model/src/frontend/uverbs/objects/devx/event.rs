@@ -17,7 +17,7 @@ use super::object::Devx;
 use crate::frontend::uverbs::driver::event::{EventQueue, Source};
 use crate::frontend::uverbs::driver::function::Function;
 use crate::frontend::uverbs::driver::subscriptions::{Signal, Subscription};
-use crate::frontend::uverbs::process::descriptors::OpenFile;
+use crate::frontend::uverbs::process::descriptors::{Descriptors, OpenFile};
 use crate::frontend::uverbs::process::errno::{Errno, Result, set_errno};
 use crate::frontend::uverbs::process::lock;
 use crate::frontend::uverbs::request::ioctl::Attributes;
@@ -51,9 +51,8 @@ pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
     state.context()?;
     let size = if omits { COOKIE } else { COOKIE + eqe::SIZE };
     let (function, by) = (file.function(), file.identity());
-    let (file, fd) = EventQueue::subscribed(&file.running.descriptors, size, |queue| {
-        Arc::new(EventFile { queue, omits, function, by })
-    })?;
+    let (file, fd) =
+        EventQueue::subscribed(size, |queue| Arc::new(EventFile { queue, omits, function, by }))?;
     state.follow(&file);
     attributes.put_handle(0x1000, fd as u64)
 }
@@ -104,7 +103,7 @@ pub(crate) fn subscribe(file: &CommandFile, attributes: &mut Attributes) -> Resu
         return Err(Errno::EINVAL);
     }
     let descriptor = attributes.descriptor(0x1000)?.ok_or(Errno::EINVAL)?;
-    let events = file.running.descriptors.get_as::<EventFile>(descriptor);
+    let events = Descriptors::own().get_as::<EventFile>(descriptor);
     let events = events.filter(|events| events.by == file.identity()).ok_or(Errno::EBADF)?;
     let object = match attributes.optional_handle(0x1001)? {
         Some(handle) => Some(state.get::<Devx>(handle)?.created()),

@@ -105,7 +105,7 @@ pub(super) fn target(
     context(qpc::NO_SQ, 1);
     context(qpc::XRCD, u64::from(xrcdn));
     context(qpc::USER_INDEX, u64::from(given.uidx));
-    let events = cq::events(file, state, asked.events)?;
+    let events = cq::events(state, asked.events)?;
     let answer = function.run(command)?;
     let number = create_qp_out::QPN.get(&answer) as u32;
     let source = Source::new(asked.user_handle);
@@ -130,13 +130,12 @@ pub(super) fn target(
 /// Makes the receiving side of dynamic connections. The card hears of it, and it has a number, only
 /// when it becomes ready to receive.
 pub(super) fn dynamic_target(
-    file: &CommandFile,
     state: &mut State,
     asked: &Asked,
     given: &CreateQpDriver,
 ) -> Result<(u32, u32, CreateQpDriverReply)> {
     let target = dct::prepare(state, asked, given)?;
-    let events = cq::events(file, state, asked.events)?;
+    let events = cq::events(state, asked.events)?;
     let source = Source::new(asked.user_handle);
     let handle = state.enter(Qp {
         pd: asked.pd,
