@@ -109,7 +109,7 @@ pub mod wire;
 pub mod work;
 
 pub use frontend::uverbs::{
-    Mode, Unavailable, fault_tallies, offered, profile, refusal, run, set_counter_sets, set_faults,
-    set_mode, set_port, set_timeouts,
+    FixedAddresses, Mode, Unavailable, fault_tallies, offered, profile, refusal, run,
+    set_addresses, set_counter_sets, set_faults, set_mode, set_port, set_timeouts,
 };
 pub use identity::{CounterSets, Timeouts};

@@ -451,3 +451,13 @@ fn a_name_is_read_through_c() {
     assert_eq!(name, c"mlx5_0");
     device.close();
 }
+
+#[test]
+fn addresses_of_an_infiniband_port_cannot_be_set() {
+    let device = Device::open(0);
+    let refused = mlx5_model::set_addresses(0, &[]).unwrap_err();
+    assert_eq!(refused, mlx5_model::FixedAddresses::InfiniBand);
+    assert!(refused.to_string().contains("MLX5_MODEL_LINK=roce"));
+    assert_eq!(mlx5_model::set_addresses(9, &[]), Ok(false));
+    device.close();
+}

@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use super::device::Inside;
 use super::{Engine, Shield};
-use crate::card::Card;
 pub use crate::fabric::local::{Listening, Reserved};
 use crate::management::{Addressee, Mad};
 use crate::wire::{Frame, LinkAddress};
@@ -20,8 +19,9 @@ use crate::wire::{Frame, LinkAddress};
 /// The process's communication manager. It is called by threads that are in a device, and must not
 /// enter the engine.
 pub trait Agent: Send + Sync {
-    /// Takes a datagram of the communication manager that has arrived at a device's port.
-    fn receive(&self, card: &Card, frame: &Frame);
+    /// Takes a datagram of the communication manager that has arrived at the port of the device with this
+    /// index.
+    fn receive(&self, card: usize, frame: &Frame);
     /// Returns whether this process listens for a service.
     fn serves(&self, service: u64) -> bool;
     /// Answers a datagram for a service that no process listens for, which was to leave or to
@@ -76,7 +76,7 @@ impl Inside<'_> {
         let Some(agent) = self.engine.agent.get() else { return false };
         let mut any = false;
         while let Some(frame) = self.seat.card.take_managed() {
-            agent.receive(&self.seat.card, &frame);
+            agent.receive(self.index, &frame);
             any = true;
         }
         any

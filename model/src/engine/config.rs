@@ -1,6 +1,7 @@
 //! The identities of a machine's devices.
 
 use crate::card::{Bus, CounterSets, GidEntry, Identity, Link, PortState, Profile, Timeouts};
+use crate::wire::gid;
 
 /// Upper bytes of the node GUIDs: NVIDIA's (Mellanox's) OUI.
 const OUI: u64 = 0x0050_6b4b << 40;
@@ -56,11 +57,6 @@ pub(super) fn port_mac(index: usize) -> [u8; 6] {
     [a, b, c, d, e, f]
 }
 
-/// Returns the link-local address of an interface with this Ethernet address (RFC 4291).
-pub(super) fn link_local([a, b, c, d, e, f]: [u8; 6]) -> [u8; 16] {
-    in_subnet([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
-}
-
 fn in_subnet(identifier: [u8; 8]) -> [u8; 16] {
     let mut gid = [0; 16];
     gid[..8].copy_from_slice(&SUBNET.to_be_bytes());
@@ -78,7 +74,7 @@ fn gids(guid: u64, index: usize, link: Link) -> Vec<GidEntry> {
             let mut mapped = [0; 16];
             mapped[..15].copy_from_slice(&NETWORK);
             mapped[15] = 1 + index as u8;
-            GidEntry::pairs(&[link_local(port_mac(index)), mapped])
+            GidEntry::pairs(&[gid::link_local(port_mac(index)), mapped])
         }
     }
 }

@@ -14,7 +14,7 @@ impl Inside<'_> {
             return;
         }
         let link = self.seat.card.identity.link;
-        self.seat.unsent |= self.engine.on_network;
+        self.seat.unsent |= self.engine.is_on_network();
         let Some(frame) = self.engine.send_outside(frame) else { return };
         let Some(to) = LinkAddress::of(link, &frame.0) else { return };
         if to.is_group() || !frame.is_transport(link) {

@@ -507,7 +507,7 @@ impl Inside<'_> {
         }
         // Packets for other processes may come to this one.
         let managed = engine.agent.get().is_some();
-        if !engine.runs() && (managed || engine.on_network || !card.objects.qps.is_empty()) {
+        if !engine.runs() && (managed || engine.is_on_network() || !card.objects.qps.is_empty()) {
             engine.start_thread();
         }
     }

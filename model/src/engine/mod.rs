@@ -95,7 +95,7 @@ use std::time::Duration;
 pub use agent::{Agent, Listening, Reserved};
 pub use config::{DEVICES, identities};
 pub(crate) use deferred::{Registers, Stores};
-pub(crate) use neighbour::{Unresolved, address, neighbour, remember};
+pub(crate) use neighbour::{Neighbours, Unresolved};
 pub(crate) use shield::{Shield, Uncancelled, is_inside};
 pub(crate) use thread::{be_brief, spawn};
 
@@ -143,8 +143,8 @@ pub struct Engine {
     times: Times,
     /// Counts the notes that were left for devices.
     notes: AtomicUsize,
-    /// Whether ports that are not on this machine can be reached.
-    on_network: bool,
+    /// The carrier of packets of ports that are on interfaces. `None` if they are on none.
+    carrier: Option<Carrier>,
     /// The engine itself, for its thread.
     own: Weak<Self>,
     /// Set in the child of a fork: the devices are copies of the parent's, without wire and thread.
@@ -167,7 +167,7 @@ impl Engine {
     /// inside [`Engine::enter`]: there is no engine thread, and a due timer fires at the next
     /// entry. Devices without QP number prefixes are given some.
     pub fn new(cards: Vec<Card>, interrupt: Interrupt) -> Arc<Self> {
-        let engine = Self::with(cards, interrupt, None, None);
+        let engine = Self::with(cards, interrupt, None, None, None);
         let _ = engine.publish();
         engine
     }
@@ -184,7 +184,19 @@ impl Engine {
         cards: Vec<Card>,
         interrupt: Interrupt,
     ) -> io::Result<Arc<Self>> {
-        Self::start(domain, cards, interrupt, None)
+        Self::start(domain, cards, interrupt, None, None)
+    }
+
+    /// Creates an engine like [`Engine::connected`], for devices whose ports are on network interfaces.
+    ///
+    /// # Errors
+    /// Those of [`Engine::connected`].
+    pub(crate) fn on_interfaces(
+        domain: &str,
+        cards: Vec<Card>,
+        interrupt: Interrupt,
+    ) -> io::Result<Arc<Self>> {
+        Self::start(domain, cards, interrupt, Some(Carrier::Machine), None)
     }
 
     /// Creates an engine like [`Engine::connected`], for devices that also reach ports outside this
@@ -200,14 +212,14 @@ impl Engine {
         interrupt: Interrupt,
     ) -> io::Result<Arc<Self>> {
         let udp = Udp::new(domain, ports)?;
-        remember(Carrier::Udp, ports);
-        Self::start(domain, cards, interrupt, Some(udp))
+        Self::start(domain, cards, interrupt, Some(Carrier::Udp), Some(udp))
     }
 
     fn start(
         domain: &str,
         cards: Vec<Card>,
         interrupt: Interrupt,
+        carrier: Option<Carrier>,
         udp: Option<Udp>,
     ) -> io::Result<Arc<Self>> {
         let mut seed = cards.first().map_or(0, |card| card.identity.seed);
@@ -220,7 +232,7 @@ impl Engine {
         if let Some(udp) = &udp {
             network.watch_outside(udp.descriptor())?;
         }
-        let engine = Self::with(cards, interrupt, Some(network), udp);
+        let engine = Self::with(cards, interrupt, carrier, Some(network), udp);
         engine.publish()?;
         process::register(&engine);
         Ok(engine)
@@ -229,6 +241,7 @@ impl Engine {
     fn with(
         cards: Vec<Card>,
         interrupt: Interrupt,
+        carrier: Option<Carrier>,
         network: Option<Network>,
         udp: Option<Udp>,
     ) -> Arc<Self> {
@@ -243,7 +256,7 @@ impl Engine {
             interrupt,
             agent: OnceLock::new(),
             directory: Directory::new(ports),
-            on_network: udp.is_some(),
+            carrier,
             outside: Mutex::new(Outside { network, udp }),
             times: Times::new(),
             notes: AtomicUsize::new(0),
@@ -374,6 +387,20 @@ impl Engine {
     fn budget(&self) -> Budget {
         let frames = if self.runs() { ENTRY } else { usize::MAX };
         Budget::new(Worker::Program, frames)
+    }
+
+    /// Returns whether ports that are not on this machine can be reached.
+    fn is_on_network(&self) -> bool {
+        self.carrier == Some(Carrier::Udp)
+    }
+
+    /// Changes the addresses of a device's interface, from and at which packets are sent and received
+    /// outside this machine.
+    pub(crate) fn set_addresses(&self, card: usize, addresses: &[[u8; 16]]) {
+        let _shield = Shield::new();
+        if let Some(udp) = &mut self.outside().udp {
+            udp.set_addresses(card, addresses, self);
+        }
     }
 
     fn start_thread(&self) {

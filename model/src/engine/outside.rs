@@ -15,7 +15,7 @@ impl Engine {
     /// frames that ports of this machine receive: those to groups as well.
     pub(super) fn send_outside(&self, frame: Frame) -> Option<Frame> {
         // Ethernet frames that are not of RoCE stay on the machine.
-        if !self.on_network || !frame.is_transport(Link::Roce) {
+        if !self.is_on_network() || !frame.is_transport(Link::Roce) {
             return Some(frame);
         }
         let Ok(route) = Route::decode(Link::Roce, &frame.0) else { return Some(frame) };

@@ -23,9 +23,20 @@ pub fn is_ipv4(gid: &[u8; 16]) -> bool {
     gid.starts_with(&MAPPED)
 }
 
+/// Returns the first IPv4 address among GIDs.
+pub fn first_ipv4<'a>(gids: impl IntoIterator<Item = &'a [u8; 16]>) -> Option<Ipv4Addr> {
+    let [.., a, b, c, d] = *gids.into_iter().find(|gid| is_ipv4(gid))?;
+    Some(Ipv4Addr::new(a, b, c, d))
+}
+
 /// Returns whether a GID is a link-local address, which says nothing without its link (RFC 4291).
 pub fn is_link_local(gid: &[u8; 16]) -> bool {
     gid[0] == 0xfe && gid[1] & 0xc0 == 0x80
+}
+
+/// Returns the link-local address of an interface with an Ethernet address (RFC 4291).
+pub fn link_local([a, b, c, d, e, f]: [u8; 6]) -> [u8; 16] {
+    [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]
 }
 
 /// Returns whether a GID is that of a multicast group: of IPv6, or of IPv4, mapped.

@@ -94,7 +94,7 @@ struct Scribe {
 }
 
 impl Agent for Scribe {
-    fn receive(&self, _: &Card, frame: &Frame) {
+    fn receive(&self, _: usize, frame: &Frame) {
         self.received.lock().unwrap().push(frame.clone());
     }
 

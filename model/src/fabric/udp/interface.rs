@@ -33,6 +33,8 @@ pub(crate) struct Interface {
     pub log_mtu: u32,
     /// Its addresses: link-local ones first, then IPv4, then other IPv6 addresses.
     pub gids: Vec<[u8; 16]>,
+    /// The only address of it that counts, if there is one.
+    only: Option<[u8; 16]>,
 }
 
 impl Interface {
@@ -67,12 +69,11 @@ impl Interface {
         if !known.up {
             return Err(format!("the interface {name} is down: `ip link set {name} up`"));
         }
-        let mut gids = match wanted {
-            Some(ip) => vec![gid::of_ip(ip)],
-            None => known.gids.clone(),
+        let only = wanted.map(gid::of_ip);
+        let gids = match only {
+            Some(gid) => vec![gid],
+            None => known.in_order(),
         };
-        gids.sort_by_key(|gid| rank(gid, &known.mac));
-        gids.truncate(ADDRESSES);
         if gids.is_empty() {
             return Err(format!(
                 "the interface {name} has no IP address: `ip address add 192.0.2.1/24 dev {name}`"
@@ -85,7 +86,35 @@ impl Interface {
                 256 + ethernet::ROCE_HEADERS
             )
         })?;
-        Ok(Self { name: name.clone(), index: known.index, mac: known.mac, mtu, log_mtu, gids })
+        let (name, index, mac) = (name.clone(), known.index, known.mac);
+        Ok(Self { name, index, mac, mtu, log_mtu, gids, only })
+    }
+
+    /// Returns its addresses of now. `None` if there is no such interface any more.
+    ///
+    /// # Errors
+    /// Those of listing the interfaces.
+    pub(crate) fn addresses(&self) -> io::Result<Option<Vec<[u8; 16]>>> {
+        let all = addresses()?;
+        let known = all.iter().find(|known| known.index == self.index);
+        Ok(known.map(|known| match self.only {
+            Some(only) => known.gids.iter().copied().filter(|gid| *gid == only).collect(),
+            None => known.in_order(),
+        }))
+    }
+
+    /// Returns the GID that the port has in any case, as Linux gives it: the link-local address made of
+    /// the Ethernet address.
+    pub(crate) fn default_gid(&self) -> Option<[u8; 16]> {
+        let has_mac = self.only.is_none() && self.mac != [0; 6];
+        has_mac.then(|| gid::link_local(self.mac))
+    }
+
+    /// Returns the addresses that the port has at first, each once: the default GID, then the others.
+    fn first_addresses(&self) -> Vec<[u8; 16]> {
+        let default = self.default_gid();
+        let others = self.gids.iter().copied().filter(|gid| Some(*gid) != default);
+        default.into_iter().chain(others).take(ADDRESSES).collect()
     }
 
     /// Returns the Ethernet address of a port on it. Without an Ethernet address of its own, it is the
@@ -110,7 +139,7 @@ impl Interface {
         Identity {
             node_guid,
             mac: self.port_mac(),
-            gids: GidEntry::pairs(&self.gids),
+            gids: GidEntry::pairs(&self.first_addresses()),
             log_mtu: Some(identity.log_mtu.map_or(self.log_mtu, |log| log.min(self.log_mtu))),
             ..identity
         }
@@ -120,9 +149,8 @@ impl Interface {
 /// Returns the place of an address in the table. Linux puts the link-local address that is made of
 /// the Ethernet address first.
 fn rank(gid: &[u8; 16], mac: &[u8; 6]) -> u8 {
-    let made = [mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]];
     match gid {
-        [0xfe, second, rest @ ..] if second & 0xc0 == 0x80 => u8::from(rest[6..] != made),
+        gid if gid::is_link_local(gid) => u8::from(*gid != gid::link_local(*mac)),
         gid if gid::is_ipv4(gid) => 2,
         _ => 3,
     }
@@ -136,6 +164,15 @@ struct Known {
     mac: [u8; 6],
     up: bool,
     gids: Vec<[u8; 16]>,
+}
+
+impl Known {
+    /// Returns its addresses in the order of the table.
+    fn in_order(&self) -> Vec<[u8; 16]> {
+        let mut gids = self.gids.clone();
+        gids.sort_by_key(|gid| rank(gid, &self.mac));
+        gids
+    }
 }
 
 /// Returns all interfaces of this thread's network namespace.

@@ -1,6 +1,7 @@
 //! RoCEv2 over UDP: packets to and from ports that are not on this machine.
 //!
-//! - [`interface`] is where a port is: addresses and MTU of a network interface.
+//! - [`interface`] is where a port is: addresses and MTU of a network interface; [`changes`] tells when
+//!   they have changed.
 //! - [`socket`] sends and receives packets with known IP headers.
 //! - [`share`] says which process of the machine receives for an address.
 //!
@@ -14,6 +15,7 @@
 //!
 //! Anything may arrive. The frames given to the engine are not checked, except for their length.
 
+mod changes;
 mod interface;
 mod share;
 mod socket;
@@ -25,6 +27,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;
 
+pub(crate) use changes::Changes;
 pub(crate) use interface::Interface;
 use share::{AGAIN, ENDING, Share};
 pub(crate) use socket::has_route;
@@ -56,7 +59,10 @@ const FIRST_PORT: u16 = 0xc000;
 
 /// One address of this machine's ports.
 struct Address {
+    /// All zero if the interface no longer has it.
     gid: [u8; 16],
+    /// The index of its device.
+    card: usize,
     /// The Ethernet address of its port.
     mac: [u8; 6],
     /// The number of its interface.
@@ -127,9 +133,11 @@ pub(crate) type Deliver<'a> = dyn FnMut(&Frame, Option<usize>) + 'a;
 pub(crate) struct Udp {
     epoll: Fd,
     timer: Fd,
+    /// The start of the names of addresses.
+    names: String,
     addresses: Vec<Address>,
-    /// The interface of each device's port.
-    interfaces: Vec<u32>,
+    /// The interface and the Ethernet address of each device's port.
+    interfaces: Vec<(u32, [u8; 6])>,
     groups: Vec<Group>,
     /// Groups of devices that could not be joined.
     unjoined: BTreeSet<(usize, [u8; 16])>,
@@ -149,36 +157,75 @@ impl Udp {
     pub(crate) fn new(domain: &str, ports: &[Interface]) -> io::Result<Self> {
         let (epoll, timer) = (wake::epoll()?, wake::timer()?);
         watch(&epoll, &timer, Token::Timer, libc::EPOLLIN)?;
-        let mut addresses = Vec::new();
-        for port in ports {
-            for gid in &port.gids {
-                let gid_text = u128::from_be_bytes(*gid);
-                let name = format!("{}{domain}/{gid_text:032x}", local::user_names());
-                let share = Share::first(&name, gid, port.index)?;
-                let token = Token::Share(addresses.len());
-                watch(&epoll, share.descriptor(), token, libc::EPOLLIN)?;
-                addresses.push(Address {
-                    gid: *gid,
-                    mac: port.port_mac(),
-                    interface: port.index,
-                    name,
-                    share: Some(share),
-                    lost: None,
-                    flows: HashMap::new(),
-                });
-            }
-        }
-        Ok(Self {
+        let mut udp = Self {
             epoll,
             timer,
-            addresses,
-            interfaces: ports.iter().map(|port| port.index).collect(),
+            names: format!("{}{domain}/", local::user_names()),
+            addresses: Vec::new(),
+            interfaces: ports.iter().map(|port| (port.index, port.port_mac())).collect(),
             groups: Vec::new(),
             unjoined: BTreeSet::new(),
             versions: vec![0; ports.len()],
             fresh: Vec::new(),
             batch: Batch::new(),
-        })
+        };
+        for (card, port) in ports.iter().enumerate() {
+            for gid in &port.gids {
+                let index = udp.enter(card, gid);
+                let address = &udp.addresses[index];
+                let share = Share::first(&address.name, gid, port.index)?;
+                udp.hold(index, share)?;
+            }
+        }
+        Ok(udp)
+    }
+
+    /// Enters an address of a device's port, which is received by no process yet. Returns its place:
+    /// tokens name places, so the others stay the same.
+    fn enter(&mut self, card: usize, gid: &[u8; 16]) -> usize {
+        let (interface, mac) = self.interfaces[card];
+        let name = format!("{}{:032x}", self.names, u128::from_be_bytes(*gid));
+        let (share, lost, flows) = (None, None, HashMap::new());
+        let new = Address { gid: *gid, card, mac, interface, name, share, lost, flows };
+        match self.addresses.iter().position(Address::is_gone) {
+            Some(place) => {
+                self.addresses[place] = new;
+                place
+            }
+            None => {
+                self.addresses.push(new);
+                self.addresses.len() - 1
+            }
+        }
+    }
+
+    /// Takes part in receiving for an address.
+    fn hold(&mut self, index: usize, share: Share) -> io::Result<()> {
+        watch(&self.epoll, share.descriptor(), Token::Share(index), libc::EPOLLIN)?;
+        let address = &mut self.addresses[index];
+        (address.share, address.lost) = (Some(share), None);
+        Ok(())
+    }
+
+    /// Changes the addresses of a device's port. Packets that wait at one that is gone are lost.
+    pub(crate) fn set_addresses(
+        &mut self,
+        card: usize,
+        addresses: &[[u8; 16]],
+        cards: &dyn Devices,
+    ) {
+        for address in self.addresses.iter_mut().filter(|address| address.card == card) {
+            if !address.is_gone() && !addresses.contains(&address.gid) {
+                address.leave(&self.epoll, cards);
+            }
+        }
+        for gid in addresses {
+            let is_it = |address: &Address| address.card == card && address.gid == *gid;
+            if !self.addresses.iter().any(is_it) {
+                let index = self.enter(card, gid);
+                self.take_over(index);
+            }
+        }
     }
 
     /// Returns a descriptor that is readable when [`Udp::receive`] has work.
@@ -188,12 +235,16 @@ impl Udp {
 
     /// Returns whether an address is one of this machine's ports.
     pub(crate) fn is_here(&self, gid: &[u8; 16]) -> bool {
-        self.addresses.iter().any(|address| address.gid == *gid)
+        self.place(gid).is_some()
+    }
+
+    fn place(&self, gid: &[u8; 16]) -> Option<usize> {
+        self.addresses.iter().position(|address| !address.is_gone() && address.gid == *gid)
     }
 
     /// Queues a frame for the address in its IP header; [`Udp::flush`] sends it.
     pub(crate) fn send(&mut self, global: &Global, port: u16, frame: Frame) {
-        let found = self.addresses.iter().position(|address| address.gid == global.source);
+        let found = self.place(&global.source);
         let ipv4 = gid::is_ipv4(&global.source);
         let Some(index) = found.filter(|_| ipv4 == gid::is_ipv4(&global.destination)) else {
             tracing::debug!(?global, "no way from this address, packet dropped");
@@ -349,7 +400,8 @@ impl Udp {
                 let Ok(Route::Ethernet { global, .. }) = Route::decode(Link::Roce, &frame.0) else {
                     continue;
                 };
-                if self.addresses.iter().all(|address| address.gid != global.source) {
+                let is_own = |own: &Address| !own.is_gone() && own.gid == global.source;
+                if !self.addresses.iter().any(is_own) {
                     deliver(frame, Some(*card));
                 }
             }
@@ -361,7 +413,9 @@ impl Udp {
 
     /// The process that received for an address has ended. One of the others becomes the receiver.
     fn take_over(&mut self, index: usize) {
-        let Some(address) = self.addresses.get_mut(index) else { return };
+        let Some(address) = self.addresses.get_mut(index).filter(|it| !it.is_gone()) else {
+            return;
+        };
         // Closing a descriptor removes it from the epoll set only if no child of a fork has a copy.
         if let Some(share) = address.share.take() {
             unwatch(&self.epoll, share.descriptor());
@@ -369,13 +423,14 @@ impl Udp {
         let lost = *address.lost.get_or_insert_with(Instant::now);
         match Share::take(&address.name, &address.gid, address.interface) {
             Ok(share) => {
-                let token = Token::Share(index);
-                let _ = watch(&self.epoll, share.descriptor(), token, libc::EPOLLIN);
-                (address.share, address.lost) = (Some(share), None);
+                if let Err(error) = self.hold(index, share) {
+                    tracing::debug!(%error, "an address is not received");
+                }
             }
             Err(error) => {
                 static SAID: std::sync::Once = std::sync::Once::new();
-                if lost.elapsed() > ENDING {
+                // An interface that is down may keep its address.
+                if lost.elapsed() > ENDING && error.kind() != ErrorKind::AddrNotAvailable {
                     SAID.call_once(|| {
                         let address = share::text(&address.gid);
                         complain!("no packet reaches {address} any more: {error}");
@@ -417,7 +472,7 @@ impl Udp {
             if self.groups.iter().any(|group| is_it(group) && group.fd.is_some()) {
                 continue;
             }
-            let fd = match socket::member(gid, self.interfaces[index]) {
+            let fd = match socket::member(gid, self.interfaces[index].0) {
                 Ok(fd) => fd,
                 Err(error) => {
                     if self.unjoined.insert((index, *gid)) {
@@ -438,6 +493,27 @@ impl Udp {
             }
         }
         complaints
+    }
+}
+
+impl Address {
+    /// Whether the interface no longer has it.
+    fn is_gone(&self) -> bool {
+        self.gid == [0; 16]
+    }
+
+    /// Closes all sockets of an address that the interface no longer has.
+    fn leave(&mut self, epoll: &Fd, cards: &dyn Devices) {
+        if let Some(share) = self.share.take() {
+            unwatch(epoll, share.descriptor());
+        }
+        for (_, flow) in self.flows.drain() {
+            if flow.full {
+                unwatch(epoll, &flow.fd);
+            }
+            flow.stopped.into_iter().for_each(|way| cards.set_congested(way, false));
+        }
+        (self.gid, self.lost) = ([0; 16], None);
     }
 }
 

@@ -170,7 +170,7 @@ pub(super) struct Place {
 impl Place {
     /// Returns the GID.
     pub fn gid(&self, ports: &[Identity]) -> [u8; 16] {
-        ports[self.card].gids[self.index].gid
+        ports[self.card].entry(self.index).gid
     }
 }
 
@@ -178,10 +178,9 @@ impl Place {
 /// are by default.
 pub(super) fn place_of_gid(ports: &[Identity], gid: &[u8; 16]) -> Option<Place> {
     ports.iter().enumerate().find_map(|(card, port)| {
-        let index = port
-            .gids
-            .iter()
-            .position(|known| known.gid == *gid && known.version == RoceVersion::V2)?;
+        let index = port.gids.iter().position(|known| {
+            !known.is_empty() && known.gid == *gid && known.version == RoceVersion::V2
+        })?;
         Some(Place { card, index })
     })
 }

@@ -1,22 +1,16 @@
 //! The agent that the engine gives management datagrams to.
 
 use super::state::Manager;
-use crate::card::{Card, Identity};
 use crate::engine::Agent;
 use crate::management::{Mad, Reason};
 use crate::wire::Frame;
 
 impl Agent for &'static Manager {
-    fn receive(&self, card: &Card, frame: &Frame) {
-        let identity = &card.identity;
-        let Some((route, mad)) = Mad::of_frame(identity.link, frame) else { return };
+    fn receive(&self, card: usize, frame: &Frame) {
         let mut state = self.lock();
-        // Ports on addresses of one interface have one GUID.
-        let same =
-            |port: &Identity| port.node_guid == identity.node_guid && port.gids == identity.gids;
-        let own = state.ports.iter().position(same);
-        if let Some(own) = own {
-            state.arrived(own, &route, &mad);
+        let Some(port) = state.ports().get(card) else { return };
+        if let Some((route, mad)) = Mad::of_frame(port.link, frame) {
+            state.arrived(card, &route, &mad);
         }
     }
 
@@ -26,7 +20,7 @@ impl Agent for &'static Manager {
 
     fn refuse(&self, card: usize, frame: &Frame) {
         let mut state = self.lock();
-        let Some(port) = state.ports.get(card) else { return };
+        let Some(port) = state.ports().get(card) else { return };
         if let Some((route, mad)) = Mad::of_frame(port.link, frame) {
             state.refuse(card, &route, &mad, Reason::INVALID_SERVICE);
         }

@@ -131,7 +131,7 @@ impl State {
         let (place, path) = (id.place, id.path);
         let (source, destination) = (id.source, id.destination);
         let services = (id.own_service(), id.peer_service());
-        let guid = place.map_or(0, |place| self.ports[place.card].node_guid);
+        let guid = place.map_or(0, |place| self.ports()[place.card].node_guid);
         let mut reply = QueryAddrReply {
             node_guid: guid.to_be(),
             port_num: u8::from(place.is_some()),
@@ -162,7 +162,7 @@ impl State {
                 Ok([&count[..], &[0; 4], &records].concat())
             }
             GID => {
-                let own = place.map_or([0; 16], |place| place.gid(&self.ports));
+                let own = place.map_or([0; 16], |place| place.gid(self.ports()));
                 let there = path.map_or([0; 16], |path| path.destination);
                 let size = 48;
                 reply.src_addr = ib(&own, 0xffff, (services.0, u64::MAX));
@@ -183,7 +183,7 @@ impl State {
         reply.src_addr.copy_from_slice(&source[..SOCKADDR6]);
         reply.dst_addr.copy_from_slice(&destination[..SOCKADDR6]);
         if let Some(place) = place {
-            reply.node_guid = self.ports[place.card].node_guid.to_be();
+            reply.node_guid = self.ports()[place.card].node_guid.to_be();
             reply.port_num = 1;
         }
         if let Some(path) = path {

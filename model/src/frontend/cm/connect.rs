@@ -6,8 +6,7 @@ use super::address::{Address, Place, place_of_gid};
 use super::attributes;
 use super::state::{Contents, Id, Link, Stage, State};
 use crate::card::Link as Wire;
-use crate::engine;
-use crate::identity::Identity;
+use crate::engine::Neighbours;
 use crate::management::connection::{RESPONSE_TIMEOUT, RETRIES};
 use crate::management::ip::{self, Addresses};
 use crate::management::message::{self, Reply, Request, Resolve, Resolved, room};
@@ -36,7 +35,8 @@ fn ack_timeout(life_time: u8) -> u8 {
 }
 
 /// Returns the route of packets from a port on a path.
-fn route_of(port: &Identity, place: &Place, path: &Path) -> Route {
+fn route_of(neighbours: &Neighbours, place: &Place, path: &Path) -> Route {
+    let port = &neighbours.ports()[place.card];
     let global = Global {
         traffic_class: path.traffic_class,
         flow_label: path.flow_label,
@@ -47,7 +47,7 @@ fn route_of(port: &Identity, place: &Place, path: &Path) -> Route {
     match port.link {
         Wire::Roce => Route::Ethernet {
             source: port.source_mac(place.index),
-            destination: engine::address(&path.destination),
+            destination: neighbours.address(&path.destination),
             global,
             port: Some(0xc000),
         },
@@ -91,12 +91,12 @@ impl State {
     /// Returns the path from an id's port to a GID.
     pub fn path_to(&self, id: &Id, destination: [u8; 16]) -> Option<Path> {
         let place = id.place?;
-        let port = self.ports.get(place.card)?;
-        let there = place_of_gid(&self.ports, &destination);
-        let destination_lid = there.map_or(0, |there| self.ports[there.card].lid);
+        let port = self.ports().get(place.card)?;
+        let there = place_of_gid(self.ports(), &destination);
+        let destination_lid = there.map_or(0, |there| self.ports()[there.card].lid);
         let roce = port.link == Wire::Roce;
         Some(Path {
-            source: place.gid(&self.ports),
+            source: place.gid(self.ports()),
             destination,
             source_lid: port.lid,
             destination_lid,
@@ -130,8 +130,8 @@ impl State {
         let most = if datagram { room::RESOLVE } else { room::REQUEST };
         let private = private(param, &header, most)?;
         let local = self.communication_id(place.card)?;
-        let port = &self.ports[place.card];
-        let route = route_of(port, &place, &path);
+        let port = &self.ports()[place.card];
+        let route = route_of(&self.neighbours, &place, &path);
         let timeout = ack_timeout(path.life_time);
         let connection = if datagram {
             let resolve = Resolve { request: local, p_key: path.p_key, service, private };
@@ -244,7 +244,7 @@ impl State {
             flow_control: param.flow_control != 0,
             rnr_retry_count: param.rnr_retry_count.min(7),
             srq: target || param.srq != 0,
-            guid: self.ports[card].node_guid,
+            guid: self.ports()[card].node_guid,
             ece: command.ece.into(),
             private,
             ..Reply::default()
@@ -492,7 +492,7 @@ impl State {
             return;
         };
         let psn = self.draw() as u32 & PSN;
-        let roce = self.ports[card].link == Wire::Roce;
+        let roce = self.ports()[card].link == Wire::Roce;
         let path = &request.primary;
         let turned = Path {
             source: path.remote_gid,
@@ -606,15 +606,15 @@ impl State {
             Route::Ethernet { global, .. } | Route::InfiniBand { global: Some(global), .. } => {
                 global.destination
             }
-            Route::InfiniBand { global: None, .. } => self.ports.get(card)?.entry(0).gid,
+            Route::InfiniBand { global: None, .. } => self.ports().get(card)?.entry(0).gid,
         };
-        let place = place_of_gid(&self.ports, &gid)?;
+        let place = place_of_gid(self.ports(), &gid)?;
         let peer = match route.reverse() {
             Route::Ethernet { global, .. } | Route::InfiniBand { global: Some(global), .. } => {
                 global.destination
             }
             Route::InfiniBand { destination, .. } => {
-                self.ports.iter().find(|port| port.lid == destination)?.entry(0).gid
+                self.ports().iter().find(|port| port.lid == destination)?.entry(0).gid
             }
         };
         let parent = self.known(listener)?;
@@ -639,6 +639,6 @@ impl State {
 
     /// Returns what address handles and queue pairs are given for a path.
     pub fn destination(&self, path: &Path, place: &Place) -> abi::AhAttr {
-        attributes::destination(self.ports[place.card].link, path, place.index)
+        attributes::destination(self.ports()[place.card].link, path, place.index)
     }
 }

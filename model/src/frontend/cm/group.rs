@@ -48,7 +48,7 @@ impl State {
             id.q_key = if rdma { Q_KEY } else { IP_Q_KEY };
         }
         let (q_key, traffic_class) = (id.q_key, id.type_of_service);
-        let link = self.ports[place.card].link;
+        let link = self.ports()[place.card].link;
         // Linux announces groups of RoCEv2 by IGMP, which only IPv4 has.
         let is_ipv4 = matches!(address, Address::Ip(address) if address.is_ipv4());
         if link == Link::Roce && !is_ipv4 {
@@ -67,7 +67,7 @@ impl State {
         let join = self.number();
         self.groups.insert(join, Group { id: number, uid, address, reported: 0 });
         let path = Path {
-            source: place.gid(&self.ports),
+            source: place.gid(self.ports()),
             destination: gid,
             destination_lid: if link == Link::InfiniBand { group_lid(&gid) } else { 0 },
             hop_limit: 1,

@@ -415,8 +415,8 @@ impl State {
             return Ok(None);
         }
         let place = match address {
-            Address::Ip(address) => place_of(&self.ports, address),
-            Address::Ib { gid, .. } => place_of_gid(&self.ports, gid),
+            Address::Ip(address) => place_of(self.ports(), address),
+            Address::Ib { gid, .. } => place_of_gid(self.ports(), gid),
         };
         place.map(Some).ok_or(Errno(libc::EADDRNOTAVAIL))
     }
@@ -462,14 +462,14 @@ impl State {
         match (source, destination) {
             (Address::Ip(own), Address::Ip(to)) => {
                 let bound = bound.map(|place| (own, place));
-                let (mut found, place, gid) = address::route(&self.ports, bound, &to)?;
+                let (mut found, place, gid) = address::route(self.ports(), bound, &to)?;
                 found.set_port(own.port());
                 Some((Address::Ip(found), place, gid))
             }
             (Address::Ib { service, .. }, Address::Ib { gid, .. }) => {
-                place_of_gid(&self.ports, &gid)?;
+                place_of_gid(self.ports(), &gid)?;
                 let place = bound.or(Some(Place { card: 0, index: 0 }))?;
-                Some((Address::Ib { gid: place.gid(&self.ports), service }, place, gid))
+                Some((Address::Ib { gid: place.gid(self.ports()), service }, place, gid))
             }
             _ => None,
         }

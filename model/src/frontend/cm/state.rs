@@ -14,7 +14,7 @@ use super::abi::{AhAttr, ConnParam, Ece, EventReply, UdParam, event, qp_type};
 use super::address::{Address, Place};
 use super::group::Group;
 use crate::clock::Random;
-use crate::engine::{Listening, Reserved, Shield};
+use crate::engine::{Listening, Neighbours, Reserved, Shield};
 use crate::identity::Identity;
 use crate::management::Connection;
 use crate::management::subnet::Path;
@@ -63,8 +63,8 @@ impl std::ops::DerefMut for Locked<'_> {
 
 /// The ids, files and connections of a process.
 pub(super) struct State {
-    /// The machine's ports, by the index of their device.
-    pub ports: Vec<Identity>,
+    /// The machine's ports.
+    pub neighbours: Neighbours,
     ids: BTreeMap<u32, Id>,
     /// Joins of multicast groups; they share the numbers of ids.
     pub groups: BTreeMap<u32, Group>,
@@ -230,11 +230,11 @@ impl Contents {
 
 impl Manager {
     /// Creates the state of a process with these ports.
-    pub(in super::super) fn new(ports: Vec<Identity>) -> Self {
-        let seed = ports.first().map_or(0, |port| port.seed);
+    pub(in super::super) fn new(neighbours: Neighbours) -> Self {
+        let seed = neighbours.ports().first().map_or(0, |port| port.seed);
         let epoch = Instant::now();
         let state = State {
-            ports,
+            neighbours,
             ids: BTreeMap::new(),
             groups: BTreeMap::new(),
             next: 0,
@@ -248,6 +248,11 @@ impl Manager {
         };
         let deadline = AtomicU64::new(u64::MAX);
         Self { state: Mutex::new(state), sends: AtomicBool::new(false), deadline, epoch }
+    }
+
+    /// Takes notice of the ports' addresses of now.
+    pub(in super::super) fn set_neighbours(&self, neighbours: Neighbours) {
+        self.lock().neighbours = neighbours;
     }
 
     /// Ends all connections.
@@ -280,6 +285,11 @@ impl Manager {
 }
 
 impl State {
+    /// Returns the machine's ports, by the index of their device.
+    pub fn ports(&self) -> &[Identity] {
+        self.neighbours.ports()
+    }
+
     /// Nanoseconds since the start.
     pub fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
@@ -338,7 +348,7 @@ impl State {
     /// # Errors
     /// `ENOMEM` if all are in use.
     pub fn communication_id(&mut self, card: usize) -> Result<u32> {
-        let prefix = self.ports[card].qpn_prefixes.first().copied().ok_or(Errno::ENODEV)?;
+        let prefix = self.ports()[card].qpn_prefixes.first().copied().ok_or(Errno::ENODEV)?;
         for _ in 0..=u16::MAX {
             self.next_link = self.next_link.wrapping_add(1);
             let id = u32::from(prefix) << 16 | u32::from(self.next_link);

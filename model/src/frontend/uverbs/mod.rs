@@ -15,8 +15,8 @@
 //!
 //! A folder uses those before it in this list, and none after it.
 //!
-//! Locks are taken in this order: a file's state, the engine, event rings, listeners, an event
-//! queue.
+//! Locks are taken in this order: a file's state, the addresses of ports, a GID table, the engine, event
+//! rings, listeners, an event queue.
 
 mod calls;
 mod dispatch;
@@ -31,8 +31,8 @@ mod tree;
 mod visitor;
 
 pub use settings::{
-    Unavailable, fault_tallies, offered, profile, refusal, run, set_counter_sets, set_faults,
-    set_mode, set_port, set_timeouts,
+    FixedAddresses, Unavailable, fault_tallies, offered, profile, refusal, run, set_addresses,
+    set_counter_sets, set_faults, set_mode, set_port, set_timeouts,
 };
 pub use tree::config::Mode;
 pub use tree::discovery::mlx5_model_yield;

@@ -1,5 +1,6 @@
 //! Settings for a program that has the model linked in.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::driver::poll;
@@ -8,6 +9,7 @@ use super::tree::config::{Mode, can_trap};
 use super::tree::discovery::{Discovery, discovery};
 use crate::card::{Card, CounterSets, Timeouts};
 use crate::fault::{Faults, RuleError, Tally};
+use crate::wire::gid;
 
 /// Set by [`set_mode`]; 0 where the environment decides.
 static MODE: AtomicU8 = AtomicU8::new(0);
@@ -88,6 +90,41 @@ pub fn refusal() -> Option<&'static str> {
 /// down. Returns whether there is such a device, and this process has opened one.
 pub fn set_port(device: usize, up: bool) -> bool {
     with_card(device, |card| card.set_port(up)).is_some()
+}
+
+/// Why the addresses of a port cannot be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FixedAddresses {
+    /// The port is one of InfiniBand.
+    #[error("a port of InfiniBand has no IP address; set MLX5_MODEL_LINK=roce")]
+    InfiniBand,
+    /// The port is on an interface of the machine, and follows its addresses.
+    #[error(
+        "the port follows the addresses of {0}; change those: `ip address add ADDRESS/24 dev {0}`"
+    )]
+    Interface(&'static str),
+}
+
+/// Sets the IP addresses of this process' slice of a RoCE port that is on no interface of the machine,
+/// in place of its earlier ones: its GID table has entries of RoCE v1 and v2 for each, at the places that
+/// Linux gives them, and those of the default GID. Programs get `IBV_EVENT_GID_CHANGE` for each entry
+/// that is added or removed. Addresses that find no free entry are left out. A forked child that opens the
+/// device begins with the first addresses again. Returns whether there is such a device, and this process
+/// has opened one.
+///
+/// # Errors
+/// [`FixedAddresses`] if the port has no such addresses.
+pub fn set_addresses(device: usize, addresses: &[IpAddr]) -> Result<bool, FixedAddresses> {
+    let Some(running) = Running::current() else { return Ok(false) };
+    let Some(function) = running.functions.get(device) else { return Ok(false) };
+    match &function.device.netdev {
+        None => return Err(FixedAddresses::InfiniBand),
+        Some(netdev) if !netdev.is_view => return Err(FixedAddresses::Interface(&netdev.name)),
+        Some(_) => {}
+    }
+    let gids: Vec<[u8; 16]> = addresses.iter().map(|ip| gid::of_ip(*ip)).collect();
+    Ok(running.set_addresses(device, function.device.default_gid, &gids).is_ok())
 }
 
 /// Sets the rules for faults of a device that this process has opened, and of the frames of its

@@ -1,12 +1,17 @@
 //! Interposed functions on network interfaces: programs ask for the interface of a RoCE port by its name or
 //! number. Answers about views come from here, all others from the C library.
 
+use std::net::Ipv4Addr;
+
 use libc::{c_char, c_uint, c_ulong};
 
+use super::super::driver::function::Function;
+use super::super::driver::running::Running;
 use super::super::process::errno::{Errno, Result, set_errno};
 use super::super::process::{real, user};
 use super::super::tree::discovery::{Discovery, discovery};
 use super::super::tree::netdev::{NAME, Netdev, may_be_view, may_be_view_number};
+use crate::wire::gid;
 
 /// Bytes of `struct ifreq` behind the name that a short answer fills.
 const VALUE: usize = size_of::<libc::sockaddr>();
@@ -46,6 +51,15 @@ pub(super) fn asked(request: c_ulong, argument: u64) -> Option<Result<()>> {
     Some(answer.and_then(|answer| user::write(at, &answer)))
 }
 
+/// Returns the first IPv4 address of a view.
+fn ipv4(of: &Netdev) -> Option<Ipv4Addr> {
+    let Some(running) = Running::current() else { return of.ipv4 };
+    let is_it =
+        |port: &&Function| port.device.netdev.as_ref().is_some_and(|it| it.index == of.index);
+    let gids = running.functions.iter().find(is_it).map(Function::gids);
+    gid::first_ipv4(gids.iter().flatten().map(|entry| &entry.gid))
+}
+
 fn padded(name: &str) -> [u8; NAME] {
     let mut padded = [0; NAME];
     let room = padded.iter_mut().zip(name.bytes().take(NAME - 1));
@@ -62,7 +76,7 @@ fn answer(of: &Netdev, request: c_ulong) -> Option<Result<Vec<u8>>> {
         address.resize(VALUE, 0);
         address
     };
-    let own = of.ipv4.ok_or(Errno(libc::EADDRNOTAVAIL));
+    let own = ipv4(of).ok_or(Errno(libc::EADDRNOTAVAIL));
     Some(match request {
         libc::SIOCGIFINDEX => Ok(of.index.to_ne_bytes().to_vec()),
         libc::SIOCGIFMTU => Ok(of.mtu.to_ne_bytes().to_vec()),

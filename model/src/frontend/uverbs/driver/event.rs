@@ -104,6 +104,8 @@ pub(crate) mod kind {
     pub const GENERAL: u8 = 0x22;
     /// `enum ib_event_type`: the device itself has failed. No EQE says so.
     pub const DEVICE_FATAL: u32 = 8;
+    /// `enum ib_event_type`: the GID table has changed. No EQE says so.
+    pub const GID_CHANGE: u32 = 18;
 }
 
 impl EventQueue {

@@ -18,10 +18,11 @@ use super::boot::boot;
 use super::clock::Clock;
 use super::command::{Caps, Command};
 use super::event::{EventQueue, Source, kind};
+use super::gids::Gids;
 use super::steering::{Flows, Run};
 use super::subscriptions::{Offered, Subscriptions};
 use super::window::Window;
-use crate::card::Card;
+use crate::card::{Card, GidEntry};
 use crate::engine::Engine;
 use crate::object::Memic;
 
@@ -81,6 +82,7 @@ pub(crate) struct Function {
     interrupts: Arc<Vec<Interrupts>>,
     /// The device's clock, as programs see it.
     pub clock: Arc<Clock>,
+    gids: Mutex<Gids>,
     domains: Mutex<Domains>,
     window: Window,
     flows: Mutex<Flows>,
@@ -140,6 +142,7 @@ impl Function {
             }
         });
         let (engine, domains) = (engine.clone(), Mutex::default());
+        let gids = Gids::new(&device.gids, device.gid_table_size(), device.default_gid);
         Ok(Self {
             index,
             device,
@@ -150,6 +153,7 @@ impl Function {
             counters,
             engine,
             interrupts,
+            gids: Mutex::new(gids),
             domains,
             window,
             flows: Mutex::default(),
@@ -174,6 +178,40 @@ impl Function {
     /// Executes a command and returns its reply.
     pub fn run(&self, command: Command) -> Result<Vec<u8>> {
         self.enter(|card| command.run(card))
+    }
+
+    /// Returns an entry of the port's GID table. The holder keeps its place taken. `None` where it is empty.
+    pub fn gid(&self, index: usize) -> Option<Arc<GidEntry>> {
+        lock(&self.gids).get(index).cloned()
+    }
+
+    /// Returns the port's GID table, with its empty entries.
+    pub fn gids(&self) -> Vec<GidEntry> {
+        lock(&self.gids).entries()
+    }
+
+    /// Gives the port a default GID and addresses, in its table and in the device. Returns the number of
+    /// events that tell of it: one for each entry that has changed (`dispatch_gid_change_event`), but one in
+    /// all if the port has lost its interface (`ib_cache_gid_del_all_netdev_gids`).
+    pub fn set_gids(&self, default: Option<[u8; 16]>, addresses: &[[u8; 16]]) -> usize {
+        let mut gids = lock(&self.gids);
+        let changes = gids.follow(default, addresses);
+        for change in &changes {
+            let written = self.enter(|card| change.command(card.identity.mac).run(card));
+            if let Err(error) = written {
+                tracing::warn!(?change, errno = error.0, "the device does not take the GID");
+            }
+        }
+        let is_lost = default.is_none() && self.device.default_gid.is_some();
+        if is_lost { changes.len().min(1) } else { changes.len() }
+    }
+
+    /// Tells programs of changes of the GID table by so many events.
+    pub fn tell_gids(&self, events: usize) {
+        let listeners = lock(self.listeners());
+        for _ in 0..events {
+            listeners.tell_all(kind::GID_CHANGE);
+        }
     }
 
     /// Returns its device memory.
@@ -248,8 +286,13 @@ impl Interrupts {
 impl Listeners {
     /// Reports `IBV_EVENT_DEVICE_FATAL` to all files.
     fn tell_fatal(&self) {
+        self.tell_all(kind::DEVICE_FATAL);
+    }
+
+    /// Reports an event of the only port, or of the device (`enum ib_event_type`), to all files.
+    fn tell_all(&self, event: u32) {
         for queue in &self.ports {
-            queue.post_async(Source { user_handle: 1, id: 0 }, kind::DEVICE_FATAL);
+            queue.post_async(Source { user_handle: 1, id: 0 }, event);
         }
     }
 

@@ -1,23 +1,24 @@
 //! The devices of this process, from the first open of a device on.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::super::process::descriptors;
 use super::super::process::errno::{Errno, Result};
 use super::super::process::trap;
-use super::super::process::{in_children, own_process};
+use super::super::process::{in_children, lock, own_process};
 use super::super::tree::config::{Config, Time};
 use super::super::tree::discovery::{Discovery, discovery};
 use super::function::{Function, Interrupts};
 use super::pins::Bus;
 use super::registers::Registers;
 use super::umem::Pinned;
+use super::watch;
 use crate::capture::Capture;
-use crate::card::{Card, Identity};
+use crate::card::{Card, GidEntry, Identity};
 use crate::clock::Clock;
 use crate::cost::VirtualTime;
-use crate::engine::{self, Engine, Interrupt, Shield};
+use crate::engine::{Engine, Interrupt, Shield};
 use crate::fabric::Carrier;
 use crate::frontend::cm::Manager;
 use crate::memory::ProcessMemory;
@@ -37,6 +38,8 @@ pub(crate) struct Running {
     pub registers: Registers,
     /// Memory that the devices may reach.
     pub pinned: Pinned,
+    /// Held while the addresses of ports change, to the end.
+    addresses: Mutex<()>,
     /// Connections, once an event channel was opened.
     manager: OnceLock<&'static Manager>,
 }
@@ -76,6 +79,7 @@ impl Running {
                 Some(_) => Ok(()),
                 None => Self::start().map(|running| {
                     RUNNING.store(Box::into_raw(Box::new(running)), Ordering::Release);
+                    watch::start();
                 }),
             };
             STARTING.store(0, Ordering::Release);
@@ -86,10 +90,9 @@ impl Running {
     /// Returns the process's connections, and makes the process an agent of the ports.
     pub fn manager(&self) -> &'static Manager {
         self.manager.get_or_init(|| {
-            let identity = |index| self.engine.enter(index, |card| card.identity.clone());
-            let ports = (0..self.functions.len()).map(identity).collect();
             // Like this state, it is there until the process ends.
-            let manager: &'static Manager = Box::leak(Box::new(Manager::new(ports)));
+            let manager: &'static Manager =
+                Box::leak(Box::new(Manager::new(self.engine.neighbours())));
             self.engine.manage(Arc::new(manager));
             // SAFETY: `exiting` has the required type.
             unsafe { libc::atexit(exiting) };
@@ -97,8 +100,38 @@ impl Running {
         })
     }
 
+    /// Gives a device's port a default GID and addresses: in the device, in the GID table and the files that
+    /// show it, and for connections. Then tells programs. Without a default GID the port has lost its
+    /// interface. An entry of an address that the port still has stays as it is.
+    pub fn set_addresses(
+        &self,
+        index: usize,
+        default: Option<[u8; 16]>,
+        addresses: &[[u8; 16]],
+    ) -> Result<()> {
+        let Discovery::On(offer) = discovery() else { return Err(Errno::ENODEV) };
+        let function = self.functions.get(index).ok_or(Errno::ENODEV)?;
+        let _turn = lock(&self.addresses);
+        let events = function.set_gids(default, addresses);
+        if events == 0 {
+            return Ok(());
+        }
+        if let Some(manager) = self.manager.get() {
+            manager.set_neighbours(self.engine.neighbours());
+        }
+        let tables: Vec<Vec<GidEntry>> = self.functions.iter().map(Function::gids).collect();
+        let tables: Vec<&[GidEntry]> = tables.iter().map(Vec::as_slice).collect();
+        if let Err(error) = offer.tree.renew(&offer.devices, &tables, offer.config.node) {
+            complain!("files of sysfs show the GIDs of before: {error}; free space in the folder");
+        }
+        function.tell_gids(events);
+        Ok(())
+    }
+
     fn start() -> Result<Self> {
         let Discovery::On(offer) = discovery() else { return Err(Errno::ENODEV) };
+        // The parent of a fork may have changed addresses.
+        offer.tree.reset();
         static ASKED: AtomicBool = AtomicBool::new(false);
         in_children(&ASKED, forked);
         let guarded = trap::installed() || trap::install();
@@ -140,10 +173,10 @@ impl Running {
             }
         });
         let engine = match offer.config.network.carrier {
-            Carrier::Machine => {
-                engine::remember(Carrier::Machine, &offer.interfaces);
+            Carrier::Machine if offer.interfaces.is_empty() => {
                 Engine::connected(&domain, cards, interrupt)
             }
+            Carrier::Machine => Engine::on_interfaces(&domain, cards, interrupt),
             Carrier::Udp => Engine::on_network(&domain, &offer.interfaces, cards, interrupt),
         }
         .map_err(|error| {
@@ -172,6 +205,7 @@ impl Running {
             functions,
             registers: Registers::new()?,
             pinned,
+            addresses: Mutex::default(),
             manager: OnceLock::new(),
         })
     }

@@ -5,15 +5,15 @@ use super::super::process::user;
 use super::super::request::abi::{CreateAh, CreateAhDriverReply};
 use super::super::request::legacy::Request;
 use super::file::{CommandFile, Object, Turn};
-use super::path;
+use super::path::{self, Sender};
 use super::pd::Pd;
 use crate::card::Link;
-use crate::engine;
 
 /// An address handle.
 pub(crate) struct Ah {
     /// Handle of its protection domain.
     pub pd: u32,
+    _sender: Option<Sender>,
 }
 
 /// `CREATE_AH`.
@@ -22,8 +22,8 @@ pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
     let mut state = file.state();
     state.get::<Pd>(asked.pd_handle)?;
     let destination = asked.attributes.destination();
-    path::check(file, &destination)?;
-    path::resolve(file, &destination)?;
+    let sender = path::check(file, &destination)?;
+    path::resolve(file, sender.as_ref(), &destination)?;
     let mut reply = CreateAhDriverReply {
         response_length: request.driver_room().min(size_of::<CreateAhDriverReply>()) as u32,
         ..Default::default()
@@ -32,9 +32,9 @@ pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
         if destination.is_global == 0 {
             return Err(Errno::EINVAL);
         }
-        reply.dmac = engine::address(&destination.dgid);
+        reply.dmac = file.function().engine().neighbours().address(&destination.dgid);
     }
-    let handle = state.enter(Ah { pd: asked.pd_handle });
+    let handle = state.enter(Ah { pd: asked.pd_handle, _sender: sender });
     request.reply(&handle.to_ne_bytes())?;
     request.reply_driver(&user::bytes(&reply))
 }

@@ -101,7 +101,7 @@ pub(super) fn modify(
         target.set(dctc::PKEY_INDEX, asked.pkey_index);
         qp.port = asked.port_num;
     } else {
-        path::check(file, &asked.destination)?;
+        qp.sender = path::check(file, &asked.destination)?;
         if !(1..=5).contains(&asked.path_mtu) || asked.min_rnr_timer > 31 {
             return Err(Errno::EINVAL);
         }

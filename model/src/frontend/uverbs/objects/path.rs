@@ -1,20 +1,25 @@
 //! Peers' addresses: converted from the form in queue pairs and address handles to the device's
 //! form.
 
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use mlx5_sys::ifc::{Field, ads};
 
 use super::super::process::errno::{Errno, Result};
 use super::super::request::abi::QpDestination;
 use super::file::CommandFile;
-use crate::card::Link;
-use crate::engine::{self, Unresolved, neighbour};
+use crate::card::{GidEntry, Link};
+use crate::engine::Unresolved;
 use crate::private::complain;
 
+/// An entry of a GID table that an object sends from. Its place in the table stays taken while an object
+/// holds it.
+pub(crate) type Sender = Arc<GidEntry>;
+
 /// Refuses an address that cannot be one: no such port, or a GID index outside the table (EINVAL) or
-/// of an empty entry (ENODATA).
-pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<()> {
+/// of an empty entry (ENODATA). Returns the entry that packets to it are sent from, if they have one.
+pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<Option<Sender>> {
+    let mut from = None;
     let device = file.function().device;
     if path.port_num != 1 {
         return Err(Errno::EINVAL);
@@ -24,9 +29,7 @@ pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<()> {
         if index >= device.gid_table_size() {
             return Err(Errno::EINVAL);
         }
-        if index >= device.gids.len() {
-            return Err(Errno::ENODATA);
-        }
+        from = Some(file.function().gid(index).ok_or(Errno::ENODATA)?);
     } else if device.link == Link::Roce {
         return Err(Errno::EINVAL);
     }
@@ -34,21 +37,22 @@ pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<()> {
     if path.static_rate > 20 {
         return Err(Errno::EINVAL);
     }
-    Ok(())
+    Ok(from)
 }
 
 /// Finds the port that has a GID, as `rdma_addr_find_l2_eth_by_grh` of Linux does, with its errors:
 /// addresses of two families (EINVAL), no route to the network (ENETUNREACH), no answer from a neighbour
 /// (ETIMEDOUT, here without the second that Linux waits). Linux asks for an address handle and the path
 /// of a connected queue pair (`is_qp_type_connected`), not for a target of dynamic connections.
-pub(super) fn resolve(file: &CommandFile, path: &QpDestination) -> Result<()> {
-    let device = file.function().device;
-    if device.link == Link::InfiniBand {
-        return Ok(());
-    }
-    let from = device.gids.get(usize::from(path.sgid_index)).ok_or(Errno::ENODATA)?;
+pub(super) fn resolve(
+    file: &CommandFile,
+    from: Option<&Sender>,
+    path: &QpDestination,
+) -> Result<()> {
+    let (function, device) = (file.function(), file.function().device);
+    let Some(from) = from.filter(|_| device.link == Link::Roce) else { return Ok(()) };
     let interface = device.netdev.as_ref().map_or(0, |it| it.index);
-    match neighbour(from, &path.dgid, interface) {
+    match function.engine().neighbours().find(from, &path.dgid, interface) {
         Ok(_) => Ok(()),
         Err(Unresolved::Family) => Err(Errno::EINVAL),
         Err(Unresolved::Route) => Err(Errno::ENETUNREACH),
@@ -66,8 +70,9 @@ pub(super) fn resolve(file: &CommandFile, path: &QpDestination) -> Result<()> {
     }
 }
 
-/// Fills an address path of a queue pair's context, which lies at `at` in `bytes`.
-pub(super) fn encode(bytes: &mut [u8], at: Field, link: Link, path: &QpDestination) {
+/// Fills an address path of a queue pair's context, which lies at `at` in `bytes`. `mac` is the Ethernet
+/// address that it leads to, on RoCE.
+pub(super) fn encode(bytes: &mut [u8], at: Field, link: Link, mac: [u8; 6], path: &QpDestination) {
     let mut set = |field: Field, value: u64| field.within(at).set(bytes, value);
     set(ads::VHCA_PORT_NUM, u64::from(path.port_num));
     // The card counts rates from the port's own on.
@@ -89,7 +94,6 @@ pub(super) fn encode(bytes: &mut [u8], at: Field, link: Link, path: &QpDestinati
             set(ads::SL, u64::from(path.sl & 15));
         }
         Link::Roce => {
-            let mac = engine::address(&path.dgid);
             set(ads::RMAC_47_32, u64::from(u16::from_be_bytes([mac[0], mac[1]])));
             set(ads::RMAC_31_0, u64::from(u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])));
             set(ads::ETH_PRIO, u64::from(path.sl & 7));

@@ -101,7 +101,7 @@ fn no_flags(attributes: &Attributes, id: u16) -> Result<()> {
 
 fn entry(file: &CommandFile, port: u32, index: usize) -> Option<GidEntry> {
     let device = file.function().device;
-    let known = device.gids.get(index)?;
+    let known = file.function().gid(index)?;
     Some(GidEntry {
         gid: known.gid,
         gid_index: index as u32,
@@ -123,8 +123,9 @@ pub(crate) fn gid_table(file: &CommandFile, attributes: &mut Attributes) -> Resu
     if size == 0 {
         return Err(Errno::EINVAL);
     }
-    let entries: Vec<GidEntry> =
-        (0..file.function().device.gids.len()).filter_map(|index| entry(file, 1, index)).collect();
+    let entries: Vec<GidEntry> = (0..file.function().device.gid_table_size())
+        .filter_map(|index| entry(file, 1, index))
+        .collect();
     if entries.len() > attributes.room(2) / size {
         return Err(Errno::EINVAL);
     }

@@ -20,6 +20,7 @@ use super::super::request::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::super::request::legacy::Request;
 use super::super::tree::privilege;
 use super::file::{CommandFile, Object, State, Turn};
+use super::path::Sender;
 use super::pd::Pd;
 use super::raw::{self, Raw};
 use super::srq::Srq;
@@ -122,6 +123,8 @@ pub(crate) struct Qp {
     pub target: Option<Box<dct::Target>>,
     /// Multicast groups that it is attached to.
     pub groups: Vec<multicast::Group>,
+    /// The entry of the GID table that it sends from.
+    pub sender: Option<Sender>,
     events: Option<(Arc<EventQueue>, u64)>,
     _buffer: Option<Umem>,
     _record: Option<Arc<Umem>>,
@@ -451,6 +454,7 @@ impl Parents {
             target: None,
             receive: (0, 0),
             groups: Vec::new(),
+            sender: None,
             events: None,
             _buffer: None,
             _record: None,

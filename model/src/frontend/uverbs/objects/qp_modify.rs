@@ -11,10 +11,11 @@ use super::super::process::user;
 use super::super::request::abi::{ModifyQp, ModifyQpDriver, ModifyQpDriverReply, QpDestination};
 use super::super::request::legacy::Request;
 use super::cq::Cq;
+use super::dct;
 use super::file::CommandFile;
+use super::path::{self, Sender};
 use super::pd::Pd;
 use super::qp::{Kind, Qp};
-use super::{dct, path};
 use crate::card::Link;
 use crate::work::LOG_MAX_ATOMIC;
 
@@ -260,16 +261,17 @@ pub(crate) fn modify_extended(file: &CommandFile, request: &Request) -> Result<(
     request.reply_driver(reply.as_bytes())
 }
 
-/// Refuses attributes that no queue pair can have.
-fn check(file: &CommandFile, qp: &Qp, asked: &ModifyQp, to: u8) -> Result<()> {
+/// Refuses attributes that no queue pair can have. Returns the entry of the GID table that the request names.
+fn check(file: &CommandFile, qp: &Qp, asked: &ModifyQp, to: u8) -> Result<Option<Sender>> {
+    let mut sender = None;
     let caps = &file.function().caps;
     let device = file.function().device;
     let has = |bit: u32| asked.attr_mask & bit != 0;
     let deeper = |depth: u8, cap: Field| u32::from(depth) > caps.power(cap);
     if has(AV) {
-        path::check(file, &asked.destination)?;
+        sender = path::check(file, &asked.destination)?;
         if qp.kind.is_connected() {
-            path::resolve(file, &asked.destination)?;
+            path::resolve(file, sender.as_ref(), &asked.destination)?;
         }
         if has(STATE) && to == RTR && qp.port != 0 && asked.destination.port_num != qp.port {
             return Err(Errno::EINVAL);
@@ -300,7 +302,7 @@ fn check(file: &CommandFile, qp: &Qp, asked: &ModifyQp, to: u8) -> Result<()> {
         || (has(PATH_MIG_STATE) && asked.path_mig_state > 2)
         || (has(DEST_QPN) && asked.dest_qp_num > 0xff_ffff)
         || has(mask::CAP);
-    if wrong { Err(Errno::EINVAL) } else { Ok(()) }
+    if wrong { Err(Errno::EINVAL) } else { Ok(sender) }
 }
 
 /// Changes a queue pair. Gives the number of a target of dynamic connections that has just been
@@ -324,7 +326,7 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     if asked.attr_mask & needed != needed || asked.attr_mask & !(needed | besides | STATE) != 0 {
         return Err(Errno::EINVAL);
     }
-    check(file, qp, asked, to)?;
+    let sender = check(file, qp, asked, to)?;
     if from == RESET && to == RESET {
         return Ok((0, 0));
     }
@@ -363,6 +365,7 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
         access: qp.access,
         depth: qp.depth,
         link: function.device.link,
+        mac: function.engine().neighbours().address(&asked.destination.dgid),
         log_max_msg: function.caps.get(cmd_hca_cap::LOG_MAX_MSG),
     };
     attributes(context, &present, asked);
@@ -382,6 +385,9 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     if has(PORT) {
         qp.port = asked.port_num;
     }
+    if has(AV) {
+        qp.sender = sender;
+    }
     Ok((0, rst2init_qp_out::ECE.get(&answer) as u32))
 }
 
@@ -392,6 +398,8 @@ pub(crate) struct Present {
     pub access: u32,
     pub depth: u8,
     pub link: Link,
+    /// The Ethernet address of the peer's port, on RoCE.
+    pub mac: [u8; 6],
     pub log_max_msg: u32,
 }
 
@@ -476,11 +484,11 @@ pub(crate) fn attributes(context: &mut [u8], qp: &Present, asked: &ModifyQp) {
         set(qpc::Q_KEY, u64::from(asked.qkey));
     }
     if has(AV) {
-        path::encode(context, PRIMARY, link, &asked.destination);
+        path::encode(context, PRIMARY, link, qp.mac, &asked.destination);
     }
     if has(ALT_PATH) {
         let alternate = QpDestination { port_num: asked.alt_port_num, ..asked.alternate };
-        path::encode(context, ALTERNATE, link, &alternate);
+        path::encode(context, ALTERNATE, link, qp.mac, &alternate);
         let mut set = |field: Field, value: u64| field.within(ALTERNATE).set(context, value);
         set(ads::PKEY_INDEX, u64::from(asked.alt_pkey_index));
         set(ads::ACK_TIMEOUT, u64::from(asked.alt_timeout));

@@ -18,6 +18,7 @@ use super::super::objects::qp_modify::{self, Present};
 use super::super::request::abi::{CreateCqDriver, CreateQpDriver, ModifyQp, QpDestination, RegMr};
 use super::queues::{Object, Qp};
 use crate::card::Link;
+use crate::wire;
 
 /// A command and its reply.
 #[derive(Clone)]
@@ -198,7 +199,8 @@ pub(super) fn modify_qp(qp: &Qp, to: u8, asked: &ModifyQp, link: Link) -> Option
     let mut command = Command::new(code, rst2init_qp_in::SIZE, STATUS);
     put(command.bytes(), rst2init_qp_in::QPN, qp.number);
     let (kind, access, depth) = (qp.kind, qp.access, qp.depth);
-    let present = Present { kind, access, depth, link, log_max_msg: LOG_MAX_MSG };
+    let mac = wire::mac(&asked.destination.dgid);
+    let present = Present { kind, access, depth, link, mac, log_max_msg: LOG_MAX_MSG };
     let mut context = vec![0; rst2init_qp_in::QPC.bytes().len()];
     qp_modify::attributes(&mut context, &present, &fitting(asked));
     let at = rst2init_qp_in::QPC.bytes();

@@ -38,22 +38,36 @@ const DRAFT: &str = "draft-";
 /// How many random names are tried.
 const ATTEMPTS: u32 = 16;
 
-/// Returns the folder with these entries, by relative path. Writes it if no process of this user
-/// has, or if files of it were removed.
+/// Returns this user's folder of trees, and in it the name of the tree with these entries, by relative path.
+/// Writes the tree if no process of this user has, or if files of it were removed.
 ///
 /// # Errors
 /// If no place can be used: each place with its reason.
-pub(super) fn settle(entries: &[(String, Entry)]) -> io::Result<PathBuf> {
-    let name = format!("{:016x}", sum(entries));
+pub(super) fn settle(entries: &[(String, Entry)]) -> io::Result<(PathBuf, u64)> {
     let mut reasons = Vec::new();
     for base in bases() {
-        match private(&base).and_then(|folder| tree(&folder, &name, entries)) {
-            Ok(root) => return Ok(root),
+        match private(&base).and_then(|folder| Ok((settle_in(&folder, entries)?, folder))) {
+            Ok((name, folder)) => return Ok((folder, name)),
             Err(error) => reasons.push(format!("{}: {error}", base.display())),
         }
     }
     reasons.push("set XDG_RUNTIME_DIR or TMPDIR to a folder of this user".into());
     Err(io::Error::other(reasons.join("; ")))
+}
+
+/// Does what [`settle`] does in a user's folder of trees.
+///
+/// # Errors
+/// If the tree cannot be written there.
+pub(super) fn settle_in(folder: &Path, entries: &[(String, Entry)]) -> io::Result<u64> {
+    let name = sum(entries);
+    tree(folder, &file_name(name), entries)?;
+    Ok(name)
+}
+
+/// Returns the file name of a tree.
+pub(super) fn file_name(name: u64) -> String {
+    format!("{name:016x}")
 }
 
 /// Hash of all entries (FNV-1a).
@@ -173,23 +187,23 @@ fn make_random(base: &Path, prefix: &str) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Returns the complete tree in a private folder.
-fn tree(folder: &Path, name: &str, entries: &[(String, Entry)]) -> io::Result<PathBuf> {
+/// Completes a tree in a private folder.
+fn tree(folder: &Path, name: &str, entries: &[(String, Entry)]) -> io::Result<()> {
     sweep(folder);
     let root = folder.join(name);
     if is_complete(&root, entries) {
-        return Ok(root);
+        return Ok(());
     }
     let draft = Draft::new(folder)?;
     draft.fill(entries)?;
     if files::rename(&draft.path, &root).is_ok() {
-        return Ok(root);
+        return Ok(());
     }
     // Another process was faster, or the tree there has lost files.
     if !is_complete(&root, entries) {
         draft.replace(&root)?;
     }
-    Ok(root)
+    Ok(())
 }
 
 /// Whether a tree is complete. Only this user can change a file in place.

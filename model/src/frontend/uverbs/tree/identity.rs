@@ -7,6 +7,7 @@ use super::netdev::Netdev;
 use crate::card::{GidEntry, Identity, Link, PortState, Profile};
 use crate::fabric::udp::Interface;
 use crate::transport::p_key;
+use crate::wire::gid;
 
 /// The names of a device and the addresses of its port.
 #[derive(Clone, Debug)]
@@ -27,8 +28,10 @@ pub(crate) struct Device {
     pub log_mtu: u32,
     /// The generation that it stands for.
     pub profile: Profile,
-    /// The filled entries at the beginning of the GID table.
+    /// The filled entries at the beginning of the GID table, when the process looked for devices.
     pub gids: Vec<GidEntry>,
+    /// The default GID of a RoCE port, which is not an address that can be removed.
+    pub default_gid: Option<[u8; 16]>,
     /// The network interface of a RoCE port.
     pub netdev: Option<Netdev>,
 }
@@ -43,7 +46,12 @@ impl Device {
     /// Device number `index` of the machine, which has this identity, and is on this interface if it is
     /// on one.
     pub fn new(index: usize, identity: &Identity, interface: Option<&Interface>) -> Self {
+        let is_roce = identity.link == Link::Roce;
         let netdev = || Netdev::new(index, identity, interface);
+        let default_gid = match interface {
+            Some(interface) => interface.default_gid(),
+            None => is_roce.then(|| gid::link_local(identity.mac)),
+        };
         Self {
             name: format!("mlx5_{index}"),
             pci: format!("6d35:00:{index:02x}.0"),
@@ -54,7 +62,8 @@ impl Device {
             log_mtu: identity.log_mtu(),
             profile: identity.profile,
             gids: identity.gids.clone(),
-            netdev: (identity.link == Link::Roce).then(netdev),
+            default_gid,
+            netdev: is_roce.then(netdev),
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Netdev {
     pub mtu: u32,
     /// Whether there is such an interface only for programs on the model.
     pub is_view: bool,
-    /// Its first IPv4 address.
+    /// Its first IPv4 address, when the process looked for devices.
     pub ipv4: Option<Ipv4Addr>,
     /// Whether it is up, and has a carrier.
     pub is_up: bool,
@@ -58,11 +58,7 @@ fn mtu(log: u32) -> u32 {
 impl Netdev {
     /// Returns the interface of port number `number`, which has this identity.
     pub fn new(number: usize, identity: &Identity, interface: Option<&Interface>) -> Self {
-        let ipv4 = identity.gids.iter().find(|entry| gid::is_ipv4(&entry.gid));
-        let ipv4 = ipv4.map(|entry| {
-            let [.., a, b, c, d] = entry.gid;
-            Ipv4Addr::new(a, b, c, d)
-        });
+        let ipv4 = gid::first_ipv4(identity.gids.iter().map(|entry| &entry.gid));
         let (mac, is_up) = (identity.mac, identity.port.logical() != 1);
         match interface {
             Some(Interface { name, index, mtu, .. }) => {

@@ -2,7 +2,7 @@
 //! redirected.
 //!
 //! Directory streams, relative opens, symbolic links and all other uses of sysfs work on it without
-//! being imitated. The tree depends on the devices alone. So its folder is named after its
+//! being imitated. The tree depends on the devices and their GIDs alone. So its folder is named after its
 //! contents, and the processes of a user share it (`folder`). RDMA devices that the kernel does
 //! offer stay visible through links.
 
@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::config::Node;
 use super::counters;
@@ -47,7 +48,13 @@ const REDIRECTED: [&str; 7] = [
 /// The tree of a machine with these devices.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    root: PathBuf,
+    /// The user's folder of trees.
+    folder: PathBuf,
+    /// The name in it of the tree that the process found at first.
+    initial: u64,
+    /// The name of the tree of now. It changes with the devices' GIDs. A thread of a process that forks may
+    /// be changing it, so it is under no lock.
+    name: AtomicU64,
     /// Number of the `uverbs` node of the first device.
     first: usize,
     devices: usize,
@@ -103,30 +110,30 @@ impl Tree {
             .filter_map(|name| name.to_str()?.strip_prefix("uverbs")?.parse::<usize>().ok())
             .max()
             .map_or(0, |last| last + 1);
-        let mut entries = Vec::new();
-        for (index, device) in devices.iter().enumerate() {
-            pci::describe(&mut entries, index, device);
-            describe(&mut entries, device, first + index);
-            entries.extend(node_of(first + index, node));
-        }
-        let file = |entries: &mut Vec<_>, path: &str, text: &str| {
-            entries.push((path.to_string(), Entry::text(text)));
-        };
-        file(&mut entries, "sys/class/infiniband_verbs/abi_version", "6");
-        file(&mut entries, "sys/class/infiniband_mad/abi_version", "5");
-        file(&mut entries, "sys/class/misc/rdma_cm/abi_version", "4");
-        file(&mut entries, "sys/class/misc/rdma_cm/dev", "10:58");
-        entries.push(("dev/infiniband/rdma_cm".into(), Entry::Link(NODE.into())));
-        for class in ["infiniband", "infiniband_verbs"] {
-            keep(&mut entries, &format!("{CLASS}/{class}"), &format!("sys/class/{class}"));
-        }
-        keep(&mut entries, NODES, "dev/infiniband");
-        for folder in [pci::FUNCTIONS, pci::DRIVER] {
-            keep(&mut entries, &format!("/./{folder}"), folder);
-        }
-        let has_others =
-            files::names(format!("{CLASS}/infiniband")).is_ok_and(|names| !names.is_empty());
-        Ok(Self { root: folder::settle(&entries)?, first, devices: devices.len(), has_others })
+        let gids: Vec<&[GidEntry]> = devices.iter().map(|device| &device.gids[..]).collect();
+        let (folder, name) = folder::settle(&entries(devices, &gids, node, first))?;
+        Ok(Self {
+            folder,
+            initial: name,
+            name: AtomicU64::new(name),
+            first,
+            devices: devices.len(),
+            has_others: files::names(format!("{CLASS}/infiniband"))
+                .is_ok_and(|names| !names.is_empty()),
+        })
+    }
+
+    /// Finds or writes the tree of these devices with other GID tables, which replaces the tree for all paths
+    /// from now on.
+    pub fn renew(&self, devices: &[Device], gids: &[&[GidEntry]], node: Node) -> io::Result<()> {
+        let name = folder::settle_in(&self.folder, &entries(devices, gids, node, self.first))?;
+        self.name.store(name, Ordering::Release);
+        Ok(())
+    }
+
+    /// Shows the GID tables that the process found at first.
+    pub fn reset(&self) {
+        self.name.store(self.initial, Ordering::Release);
     }
 
     /// Returns whether the kernel has RDMA devices as well.
@@ -145,12 +152,16 @@ impl Tree {
             return None;
         }
         let relative = OsStr::from_bytes(path.strip_prefix(b"/")?);
-        Some(self.root.join(relative))
+        let name = folder::file_name(self.name.load(Ordering::Acquire));
+        Some(self.folder.join(name).join(relative))
     }
 
     /// Returns the path outside of the tree for a path in it.
     pub fn restore(&self, path: &[u8]) -> Option<Vec<u8>> {
-        path.strip_prefix(self.root.as_os_str().as_bytes()).map(<[u8]>::to_vec)
+        let inside = path.strip_prefix(self.folder.as_os_str().as_bytes())?.strip_prefix(b"/")?;
+        // Behind the name of any of the trees.
+        let name = inside.iter().position(|byte| *byte == b'/')?;
+        Some(inside[name..].to_vec())
     }
 
     /// Which device a command file belongs to.
@@ -159,6 +170,38 @@ impl Tree {
         let number: usize = std::str::from_utf8(number).ok()?.parse().ok()?;
         number.checked_sub(self.first).filter(|index| *index < self.devices)
     }
+}
+
+/// Returns everything in the tree. `gids` are the devices' GID tables, `first` is the number of the first
+/// device's node.
+fn entries(
+    devices: &[Device],
+    gids: &[&[GidEntry]],
+    node: Node,
+    first: usize,
+) -> Vec<(String, Entry)> {
+    let mut entries = Vec::new();
+    for (index, (device, gids)) in devices.iter().zip(gids).enumerate() {
+        pci::describe(&mut entries, index, device);
+        describe(&mut entries, device, gids, first + index);
+        entries.extend(node_of(first + index, node));
+    }
+    let file = |entries: &mut Vec<_>, path: &str, text: &str| {
+        entries.push((path.to_string(), Entry::text(text)));
+    };
+    file(&mut entries, "sys/class/infiniband_verbs/abi_version", "6");
+    file(&mut entries, "sys/class/infiniband_mad/abi_version", "5");
+    file(&mut entries, "sys/class/misc/rdma_cm/abi_version", "4");
+    file(&mut entries, "sys/class/misc/rdma_cm/dev", "10:58");
+    entries.push(("dev/infiniband/rdma_cm".into(), Entry::Link(NODE.into())));
+    for class in ["infiniband", "infiniband_verbs"] {
+        keep(&mut entries, &format!("{CLASS}/{class}"), &format!("sys/class/{class}"));
+    }
+    keep(&mut entries, NODES, "dev/infiniband");
+    for folder in [pci::FUNCTIONS, pci::DRIVER] {
+        keep(&mut entries, &format!("/./{folder}"), folder);
+    }
+    entries
 }
 
 /// Links to what the kernel offers.
@@ -185,7 +228,7 @@ fn node_of(number: usize, node: Node) -> Option<(String, Entry)> {
 }
 
 /// Everything about one device.
-fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) {
+fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, gids: &[GidEntry], number: usize) {
     let pci = pci::folder(device);
     let ib = format!("{pci}/infiniband/{}", device.name);
     let uverbs = format!("{pci}/infiniband_verbs/uverbs{number}");
@@ -205,6 +248,7 @@ fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) 
         file(format!("{ib}/{name}"), text);
     }
     port(&mut file, device, &format!("{ib}/ports/1"));
+    table(&mut file, device, gids, &format!("{ib}/ports/1"));
     for (name, text) in [
         ("ibdev", device.name.as_str()),
         ("dev", node_number(NODE_NUMBER).as_str()),
@@ -262,24 +306,6 @@ fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
     }
     // Milliseconds for which the kernel repeats a count; the model always counts anew.
     file(format!("{path}/hw_counters/lifespan"), "0");
-    for index in 0..device.gid_table_size() {
-        let entry = device.gids.get(index);
-        let words: Vec<String> = entry
-            .unwrap_or(&GidEntry::default())
-            .gid
-            .chunks(2)
-            .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
-            .collect();
-        file(format!("{path}/gids/{index}"), &words.join(":"));
-        if let Some(entry) = entry {
-            let is_v2 = ethernet && entry.version == RoceVersion::V2;
-            let kind = if is_v2 { "RoCE v2" } else { "IB/RoCE v1" };
-            file(format!("{path}/gid_attrs/types/{index}"), kind);
-            if let Some(netdev) = &device.netdev {
-                file(format!("{path}/gid_attrs/ndevs/{index}"), &netdev.name);
-            }
-        }
-    }
     for index in 0..device.pkey_table_size() {
         file(format!("{path}/pkeys/{index}"), &format!("{:#06x}", device.pkey(index)));
     }
@@ -288,6 +314,25 @@ fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
 /// The number of a character device, as sysfs names it.
 fn node_number((major, minor): (u32, u32)) -> String {
     format!("{major}:{minor}")
+}
+
+/// The port's GID table.
+fn table(file: &mut dyn FnMut(String, &str), device: &Device, gids: &[GidEntry], path: &str) {
+    for index in 0..device.gid_table_size() {
+        let entry = gids.get(index).copied().unwrap_or_default();
+        let words: Vec<String> =
+            entry.gid.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
+        file(format!("{path}/gids/{index}"), &words.join(":"));
+        if entry.is_empty() {
+            continue;
+        }
+        let is_v2 = device.link == Link::Roce && entry.version == RoceVersion::V2;
+        let kind = if is_v2 { "RoCE v2" } else { "IB/RoCE v1" };
+        file(format!("{path}/gid_attrs/types/{index}"), kind);
+        if let Some(netdev) = &device.netdev {
+            file(format!("{path}/gid_attrs/ndevs/{index}"), &netdev.name);
+        }
+    }
 }
 
 fn eui(guid: u64) -> String {

@@ -38,6 +38,7 @@ impl Qp {
             receive: (0, 0),
             target: None,
             groups: Vec::new(),
+            sender: None,
             events: None,
             _buffer: None,
             _record: None,

@@ -21,11 +21,38 @@ fn the_tree_names_a_device_as_the_kernel_does() {
     assert_eq!(tree.device(node.as_bytes()), Some(1));
     assert_eq!(tree.device(b"/dev/infiniband/rdma_cm"), None);
     let name = tree.redirect(b"/sys/class/infiniband/mlx5_0").unwrap();
-    let real = fs::canonicalize(name).unwrap();
+    // Not `canonicalize`: this process shows paths of trees by their names in sysfs.
+    let opened = fs::File::open(name).unwrap();
+    let real = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).unwrap();
     let shown = tree.restore(real.as_os_str().as_bytes()).unwrap();
     assert_eq!(shown, b"/sys/devices/pci6d35:00/6d35:00:00.0/infiniband/mlx5_0");
     assert!(tree.redirect(b"/sys/class/net").is_none());
     assert!(tree.redirect(b"/sys/class/net/eth0").is_none());
+}
+
+#[test]
+fn another_gid_table_is_another_tree() {
+    let identity = crate::engine::identities(1, Link::Roce, 0).remove(0);
+    let devices = [Device::new(0, &identity, None)];
+    let tree = Tree::new(&devices, Node::Open).unwrap();
+    let path = |name: &str| {
+        let path = format!("/sys/class/infiniband/mlx5_0/ports/1/{name}");
+        tree.redirect(path.as_bytes()).unwrap()
+    };
+    let before = path("gid_attrs/types/3");
+    assert_eq!(fs::read_to_string(&before).unwrap(), "RoCE v2\n");
+    let mut gids = identity.gids.clone();
+    gids[3] = GidEntry::default();
+    tree.renew(&devices, &[&gids], Node::Open).unwrap();
+    assert!(fs::metadata(path("gid_attrs/types/3")).is_err());
+    let zero = fs::read_to_string(path("gids/3")).unwrap();
+    assert_eq!(zero, "0000:0000:0000:0000:0000:0000:0000:0000\n");
+    assert_eq!(fs::read_to_string(path("gid_attrs/types/2")).unwrap(), "IB/RoCE v1\n");
+    tree.reset();
+    assert_eq!(path("gid_attrs/types/3"), before);
+    // A file of before has the same name in sysfs.
+    let shown = b"/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/3";
+    assert_eq!(tree.restore(before.as_os_str().as_bytes()).unwrap(), shown);
 }
 
 #[test]
