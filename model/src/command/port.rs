@@ -151,6 +151,10 @@ pub fn set_roce_address(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(
     address.copy_from_slice(&input[q::ROCE_ADDRESS.bytes()]);
     let gid: [u8; 16] = std::array::from_fn(|i| address[i]);
     let empty = gid == [0; 16];
+    // The GID would otherwise send packets without the tag, and get those of another VLAN.
+    if !empty && get(&address, roce_addr_layout::VLAN_VALID) == 1 {
+        return Err(Refusal::RoceVlan);
+    }
     let version = match get(&address, roce_addr_layout::ROCE_VERSION) {
         VERSION_1 => RoceVersion::V1,
         // Type 0 is IPv4, 1 is IPv6.

@@ -7,7 +7,8 @@ use mlx5_sys::ifc::{
     query_cong_status_in, query_hca_cap_in, query_hca_vport_context_in, query_hca_vport_gid_in,
     query_hca_vport_pkey_in, query_l2_table_entry_in, query_nic_vport_context_in, query_pages_in,
     query_roce_address_in, query_vnic_env_in, query_vport_counter_in, query_vport_state_in,
-    set_hca_cap_in, set_issi_in, set_l2_table_entry_in, set_roce_address_in, teardown_hca_in,
+    roce_addr_layout, set_hca_cap_in, set_issi_in, set_l2_table_entry_in, set_roce_address_in,
+    teardown_hca_in,
 };
 
 use super::super::capability::group;
@@ -400,5 +401,6 @@ fn set_roce_address(_: &mut Rig) -> Case {
         .refuses(q::VHCA_PORT_NUM, 2u64, Refusal::Port)
         .refuses(version, 1u64, Refusal::RoceVersion)
         .refuses(kind, 2u64, Refusal::RoceVersion)
+        .refuses(roce_addr_layout::VLAN_VALID.within(q::ROCE_ADDRESS), 1u64, Refusal::RoceVlan)
         .elsewhere(Refusal::NotRoce)
 }
