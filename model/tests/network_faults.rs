@@ -1,4 +1,4 @@
-//! Ports on interfaces of the machine: addresses that come and go.
+//! Ports on interfaces of the machine: addresses that come and go, and a VLAN that does not match.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -11,7 +11,8 @@ use std::process::Command;
 
 use mlx5_model as _;
 use mlx5_sys::verbs::*;
-use network::world::{self, World};
+use network::wire::{Faults, Wire};
+use network::world::{self, Host, World};
 use support::LIMIT;
 use support::role::{Player, hear, play, say};
 use support::verbs::{Address, Device, Station, Timing};
@@ -19,6 +20,8 @@ use support::verbs::{Address, Device, Station, Timing};
 #[test]
 fn role() {
     play(&[
+        ("same-vlan", same_vlan),
+        ("other-vlan", other_vlan),
         ("prober", prober),
         ("moves", moves),
         ("mover", mover),
@@ -66,6 +69,36 @@ fn probe(ends: &mut [Player; 2], index: u8) -> ibv_wc_status::Type {
     let status = one.hear_within(LIMIT).parse().expect("a status");
     other.tell("end");
     status
+}
+
+/// Two hosts of which each gets the other's packets with the tag of a VLAN, if one is given. They have no
+/// interface of a VLAN.
+fn meet(vlan: Option<u16>) -> ibv_wc_status::Type {
+    let world = World::apart();
+    let faults = Faults { loss: 0, duplicate: 0, reorder: 0, mark: 0, vlan };
+    let wire = Wire::between(&world, faults, 1);
+    let prober = |host: &Host| Player::start(host.command(Player::command("prober")));
+    let mut ends = [prober(&world.here), prober(&world.there)];
+    let status = probe(&mut ends, 3);
+    ends.into_iter().for_each(Player::end_well);
+    wire.end();
+    status
+}
+
+fn same_vlan() -> i32 {
+    assert_eq!(meet(None), ibv_wc_status::IBV_WC_SUCCESS);
+    0
+}
+
+fn other_vlan() -> i32 {
+    assert_eq!(meet(Some(5)), ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+    0
+}
+
+#[test]
+fn hosts_of_different_vlans_do_not_reach_each_other() {
+    world::play("same-vlan");
+    world::play("other-vlan");
 }
 
 /// Waits until the GID table has this address, or has not, and returns its index of RoCE v2. The device

@@ -20,7 +20,7 @@ fn role() {
 /// The faults that the transport repairs.
 fn lossy() -> i32 {
     let world = World::apart();
-    let faults = Faults { loss: 10, duplicate: 50, reorder: 100, mark: 0 };
+    let faults = Faults { loss: 10, duplicate: 50, reorder: 100, mark: 0, vlan: None };
     let wire = Wire::between(&world, faults, 1);
     let mut talkers = [world.here.talker(), world.there.talker()];
     world::exchange(&mut talkers, MESSAGES);

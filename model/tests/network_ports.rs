@@ -77,7 +77,7 @@ fn unusable_interface_is_an_error_with_a_cure() {
 fn pure() -> i32 {
     let world = World::apart();
     // A mark on one packet in ten is answered by notifications.
-    let faults = Faults { loss: 0, duplicate: 0, reorder: 0, mark: 100 };
+    let faults = Faults { loss: 0, duplicate: 0, reorder: 0, mark: 100, vlan: None };
     let wire = Wire::between(&world, faults, 2);
     let mut talkers = [world.here.talker(), world.there.talker()];
     world::exchange(&mut talkers, 500);

@@ -23,6 +23,8 @@ pub struct Faults {
     pub reorder: u64,
     /// Are marked as having met congestion.
     pub mark: u64,
+    /// The VLAN whose tag all packets arrive with, those of ARP as well.
+    pub vlan: Option<u16>,
 }
 
 /// What the wire has seen of RoCE.
@@ -66,6 +68,12 @@ impl Wire {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("every packet as it has to be")
     }
+}
+
+/// Returns an Ethernet packet with the tag of a VLAN (IEEE 802.1Q).
+fn with_tag(bytes: &[u8], vlan: u16) -> Vec<u8> {
+    let (addresses, rest) = bytes.split_at(12);
+    [addresses, &[0x81, 0x00], &vlan.to_be_bytes(), rest].concat()
 }
 
 /// A packet that others overtake: until so many have, or until that time.
@@ -139,6 +147,8 @@ impl Carrier {
     }
 
     fn send(&self, end: usize, bytes: &[u8]) {
+        let tagged = self.faults.vlan.map(|vlan| with_tag(bytes, vlan));
+        let bytes = tagged.as_deref().unwrap_or(bytes);
         let fd = self.ends[end].as_raw_fd();
         // What finds no room is lost, as on any wire.
         // SAFETY: the call reads the bytes.
