@@ -135,6 +135,10 @@ impl Cause {
             }
             libc::ENOSYS => "the kernel's driver does not implement it",
             libc::EOPNOTSUPP => "this device or its driver does not support it",
+            libc::ENODATA => {
+                "the GID table has no entry at the source's index (sgid_index): the index is wrong, or the \
+                 address was removed; see `mlx5 info`"
+            }
             libc::ENETUNREACH | libc::EHOSTUNREACH => {
                 "no route leads to the destination GID from the network device of the source GID"
             }

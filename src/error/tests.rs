@@ -22,6 +22,7 @@ fn return_values_are_judged_by_either_convention() {
     unsafe { *libc::__errno_location() = libc::ENODATA };
     let error = check("ibv_query_gid", -1).unwrap_err();
     assert_eq!(error.errno(), Some(Errno(libc::ENODATA)));
+    assert!(error.to_string().contains("sgid_index"), "{error}");
 }
 
 #[test]
