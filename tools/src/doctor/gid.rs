@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use super::RoceVersion;
 use super::check::{Check, Group, Question};
 use super::situation::Situation;
+use super::vlan::Vlan;
 
 /// An entry of a GID table, as sysfs shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,7 @@ struct Entry {
     /// `None` on InfiniBand.
     version: Option<RoceVersion>,
     interface: Option<String>,
+    vlan: Option<Vlan>,
 }
 
 impl Entry {
@@ -24,7 +26,8 @@ impl Entry {
         };
         let version = self.version.map_or(String::new(), |version| format!(", {version}"));
         let interface = self.interface.as_ref().map_or(String::new(), |name| format!(", {name}"));
-        format!("{} ({address}{version}{interface})", self.index)
+        let vlan = self.vlan.map_or(String::new(), |vlan| format!(", {vlan}"));
+        format!("{} ({address}{version}{interface}{vlan})", self.index)
     }
 
     fn is_link_local(&self) -> bool {
@@ -58,7 +61,8 @@ fn table(situation: &Situation, port: u8) -> (Vec<Entry>, usize) {
         };
         let interface =
             tree.read(&format!("{folder}/gid_attrs/ndevs/{index}")).filter(|name| !name.is_empty());
-        Some(Entry { index: index.parse().ok()?, address, version, interface })
+        let vlan = interface.as_deref().and_then(|name| Vlan::of(tree, name));
+        Some(Entry { index: index.parse().ok()?, address, version, interface, vlan })
     });
     (entries.collect(), indices.len())
 }
@@ -203,7 +207,8 @@ mod tests {
     use super::*;
 
     fn entry(index: u32, address: &str, version: RoceVersion) -> Entry {
-        Entry { index, address: address.parse().unwrap(), version: Some(version), interface: None }
+        let (address, version) = (address.parse().unwrap(), Some(version));
+        Entry { index, address, version, interface: None, vlan: None }
     }
 
     #[test]

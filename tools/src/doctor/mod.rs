@@ -2,8 +2,8 @@
 //!
 //! [`situation`] finds the objects to examine: an opened device, and the machine's files, which
 //! [`tree`] reads from `/` or from a folder. Each family of checks has a file ([`pci`],
-//! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`],
-//! [`fabric`] and [`congestion`], [`counters`], [`sharing`], [`physical`], [`devlink`], [`direct`],
+//! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`] and
+//! [`vlan`], [`fabric`] and [`congestion`], [`counters`], [`sharing`], [`physical`], [`devlink`], [`direct`],
 //! [`log`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that returns the
 //! results ([`check`]). [`report`] sorts the results and gives the verdict, as [`text`] too.
 //! [`obstacles`] are the checks that decide whether a device can be opened. [`peer`] compares the
@@ -48,6 +48,7 @@ mod situation;
 mod text;
 mod traffic;
 mod tree;
+mod vlan;
 
 use check::{Check, Verdict};
 pub(crate) use device::devx_cure;

@@ -459,6 +459,22 @@ fn a_gid_of_the_wrong_version_is_named_with_the_right_one() {
 }
 
 #[test]
+fn a_gid_of_a_vlan_is_shown_with_its_number() {
+    let of_vlan = |interface: &'static str, shown: &'static str, told: Option<&str>| {
+        let machine = Machine::sound();
+        machine.put(&format!("{DEVICE}/ports/1/gid_attrs/ndevs/3"), interface);
+        machine.put(&format!("sys/class/net/{interface}/uevent"), "DEVTYPE=vlan\nIFINDEX=7");
+        if let Some(told) = told {
+            machine.put(&format!("proc/net/vlan/{interface}"), told);
+        }
+        says(&report(&mut machine.doctor(&["-g", "3"]), 0), "port 1 GID 3", "good", shown, "");
+    };
+    of_vlan("eth2.5", "RoCE v2, eth2.5, VLAN 5)", None);
+    of_vlan("storage", "storage, VLAN 7)", Some("storage  VID: 7\t REORDER_HDR: 1"));
+    of_vlan("storage", "storage, a VLAN)", None);
+}
+
+#[test]
 fn a_copy_without_nodes_does_not_tell_how_many_there_are() {
     let without = "no sys/devices/system/node";
     breaks("NUMA node", ("unknown", without, "copy"), &[], |machine| {

@@ -4,6 +4,7 @@ use mlx5::verbs::attr::Mtu;
 
 use super::super::check::{Check, Group, Question};
 use super::super::port::compare_mtus;
+use super::super::vlan::Vlan;
 use super::facts::Facts;
 
 /// A peer whose facts are of no use.
@@ -23,6 +24,7 @@ pub fn all(mine: &Facts, theirs: &Facts) -> Vec<Check> {
         layer(mine, theirs),
         mtu(mine, theirs),
         address(mine, theirs),
+        vlan(mine, theirs),
         partition(mine, theirs),
         versions(mine, theirs),
     ]
@@ -93,6 +95,25 @@ fn address(mine: &Facts, theirs: &Facts) -> Check {
         ),
         _ if !mine.is_ethernet && !theirs.is_ethernet => subnet(question, mine, theirs),
         _ => question.unknown("a side has no GID of RoCE", Some("mlx5 info".to_owned())),
+    }
+}
+
+fn vlan(mine: &Facts, theirs: &Facts) -> Check {
+    let question = question("VLAN", "packets with the tag of a VLAN reach only ports of this VLAN");
+    let word = |facts: &Facts| facts.vlan.map_or("no VLAN".to_owned(), |vlan| vlan.to_string());
+    let (here, there) = (word(mine), word(theirs));
+    match (mine.vlan, theirs.vlan) {
+        _ if !mine.is_ethernet => question.not_applicable("InfiniBand has no VLANs"),
+        (Some(Vlan(None)), _) | (_, Some(Vlan(None))) => question.unknown(
+            format!("{here} here, {there} there; the number is not shown to this user"),
+            Some("ip -d link    # on both hosts".to_owned()),
+        ),
+        (here, there) if here == there => question.good(format!("{} on both sides", word(mine))),
+        _ => question.warning(
+            format!("{here} here, {there} there: the GIDs are of different VLANs"),
+            "use GIDs whose interfaces are of one VLAN: --gid-index; or has the switch untagged packets of \
+             a port in that VLAN?",
+        ),
     }
 }
 
@@ -173,6 +194,21 @@ mod tests {
         assert_eq!(judge(&full, &other), Verdict::Warning);
         assert_eq!(judge(&full, &side(0x8002, &[0x8002])), Verdict::Broken);
         assert_eq!(judge(&side(0, &[]), &side(0, &[])), Verdict::Broken);
+    }
+
+    #[test]
+    fn different_vlans_are_named() {
+        let end = |vlan| Facts { is_ethernet: true, vlan, ..side(0xffff, &[]) };
+        let judge = |mine, theirs| vlan(&end(mine), &end(theirs));
+        let [none, five, six, unknown] = [None, Some(Some(5)), Some(Some(6)), Some(None)];
+        let [none, five, six, unknown] = [none, five, six, unknown].map(|it| it.map(Vlan));
+        assert_eq!(judge(none, none).verdict, Verdict::Good);
+        assert_eq!(judge(five, five).found, "VLAN 5 on both sides");
+        let different = judge(five, none);
+        assert_eq!(different.verdict, Verdict::Warning);
+        assert!(different.found.contains("VLAN 5 here, no VLAN there"), "{}", different.found);
+        assert_eq!(judge(five, six).verdict, Verdict::Warning);
+        assert_eq!(judge(unknown, five).verdict, Verdict::Unknown);
     }
 
     #[test]

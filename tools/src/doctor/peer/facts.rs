@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::super::libraries::rdma_core;
 use super::super::port::partitions_of;
 use super::super::situation::Situation;
+use super::super::vlan::Vlan;
 
 /// Changes with each change of the steps or of these fields.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Most partitions that a side tells, so that its facts fit into a message.
 const PARTITIONS: usize = 32;
 /// Most bytes of a name.
@@ -40,6 +41,8 @@ pub struct Facts {
     pub gid_index: u32,
     /// 1 or 2; `None` on InfiniBand.
     pub roce: Option<u8>,
+    /// The VLAN of the address's interface, if there is one.
+    pub vlan: Option<Vlan>,
     /// The entry of the P_Key table that programs use by default.
     pub first_pkey: u16,
     /// The partitions of the port.
@@ -74,6 +77,10 @@ impl Facts {
                 GidType::RoceV2 => Some(2),
                 GidType::RoceV1 => Some(1),
                 _ => None,
+            }),
+            vlan: gid.and_then(|entry| {
+                let file = format!("{folder}/ports/{}/gid_attrs/ndevs/{}", port.port, entry.index);
+                Vlan::of(&situation.tree, &situation.tree.read(&file)?)
             }),
             first_pkey: pkeys.first().copied().unwrap_or(0),
             pkeys: pkeys.into_iter().filter(|key| key & 0x7fff != 0).take(PARTITIONS).collect(),
@@ -142,6 +149,7 @@ mod tests {
             gid: Some("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap()),
             gid_index: u32::MAX,
             roce: Some(2),
+            vlan: Some(Vlan(Some(4094))),
             first_pkey: u16::MAX,
             pkeys: vec![u16::MAX; PARTITIONS],
             ..Facts::default()
@@ -160,7 +168,7 @@ mod tests {
     #[test]
     fn another_version_and_an_impossible_mtu_are_refused() {
         let decode = |facts: &Facts| Facts::decode(&facts.encode()).unwrap_err();
-        assert!(decode(&Facts { version: 2, ..longest() }).contains("version 2"));
+        assert!(decode(&Facts { version: 1, ..longest() }).contains("version 1"));
         assert!(decode(&Facts { mtu: 1500, ..longest() }).contains("1500"));
     }
 
