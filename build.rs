@@ -1,7 +1,7 @@
 //! Refuses targets that the driver does not know, and exports the version of rdma-core.
 //!
-//! Sets `MLX5_RDMA_CORE` for the crate, its tests and its examples: the version whose headers
-//! mlx5-sys was built with, such as `44.0`.
+//! Sets `MLX5_RDMA_CORE` for the crate, its tests and its examples: the version whose headers the
+//! bindings of mlx5-sys are of, such as `44.0`.
 
 use std::{env, process};
 

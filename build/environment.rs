@@ -5,6 +5,9 @@
 /// Architectures for which the driver knows the order of stores: `docs/ordering.md`.
 const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 
+/// The oldest rdma-core whose headers have what the driver uses.
+const OLDEST_HEADERS: u32 = 43;
+
 /// Returns the lines that the build script prints for cargo.
 ///
 /// `variable` returns the value of an environment variable that cargo gives to build scripts.
@@ -12,10 +15,9 @@ const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 /// # Errors
 /// One sentence with cause and cure:
 /// - The target is neither x86-64 nor arm64, has big-endian numbers or no 64-bit pointers.
-/// - mlx5-sys passed no version of rdma-core on, or one without a number.
+/// - mlx5-sys passed no version of rdma-core on, or one without a number, or one that is too old.
 ///
-/// The build script of mlx5-sys, which runs before, refuses other systems than Linux and missing
-/// headers and libraries.
+/// mlx5-sys refuses other systems than Linux, and what its own features miss.
 pub fn lines(variable: impl Fn(&str) -> Option<String>) -> Result<Vec<String>, String> {
     let target = |name: &str| variable(name).ok_or_else(|| without(name));
     supported(
@@ -23,11 +25,19 @@ pub fn lines(variable: impl Fn(&str) -> Option<String>) -> Result<Vec<String>, S
         &target("CARGO_CFG_TARGET_ENDIAN")?,
         &target("CARGO_CFG_TARGET_POINTER_WIDTH")?,
     )?;
-    let rdma_core = variable("DEP_MLX5_RDMA_CORE").filter(|it| starts_with_number(it)).ok_or(
-        "mlx5-sys did not say which rdma-core it found: use mlx5 and mlx5-sys of one version, and \
-         no `[target.….mlx5]` section in cargo's configuration, which replaces the build script of \
-         mlx5-sys.",
+    let rdma_core = variable("DEP_MLX5_RDMA_CORE").unwrap_or_default();
+    let major = major(&rdma_core).ok_or(
+        "mlx5-sys did not say which rdma-core its bindings are of: use mlx5 and mlx5-sys of one \
+         version, and no `[target.….mlx5]` section in cargo's configuration, which replaces the \
+         build script of mlx5-sys.",
     )?;
+    if major < OLDEST_HEADERS {
+        return Err(format!(
+            "the headers of rdma-core {rdma_core} lack what mlx5 uses: build without the features \
+             `bindgen` and `rdma-sys`, or with the headers of rdma-core {OLDEST_HEADERS} or newer; \
+             programs run with the libraries of rdma-core 39 and newer in any case."
+        ));
+    }
     Ok(vec![format!("cargo::rustc-env=MLX5_RDMA_CORE={rdma_core}")])
 }
 
@@ -55,8 +65,9 @@ fn supported(architecture: &str, endian: &str, pointer_width: &str) -> Result<()
     Ok(())
 }
 
-fn starts_with_number(version: &str) -> bool {
-    version.split('.').next().is_some_and(|major| major.parse::<u32>().is_ok())
+/// The first number of a version.
+fn major(version: &str) -> Option<u32> {
+    version.split('.').next()?.parse().ok()
 }
 
 fn without(name: &str) -> String {

@@ -78,8 +78,10 @@
 //! | feature | adds |
 //! |---|---|
 //! | `devx`, on by default | objects and queries by firmware command, in [`devx`]. Nothing else needs it |
-//! | `cm` | connections by librdmacm, in `connect::cm`. Needs librdmacm to build and to run |
-//! | `rdma-sys` | the verbs types of the crate rdma-sys, for programs that use it too. Names and types are the same. Needs libclang 15 or older to build |
+//! | `cm` | connections by librdmacm, in `connect::cm`. Needs librdmacm to run |
+//! | `link` | links the C libraries, which a program without it opens at its first call. Needs libibverbs-dev to build |
+//! | `bindgen` | bindings of the installed headers, which have all that rdma-core has there. Links, and needs libclang to build |
+//! | `rdma-sys` | the verbs types of the crate rdma-sys, for programs that use it too. Names and types are the same. Links, and needs libclang 15 or older to build |
 //! | `timing` | time stamps of the phases of posts and polls |
 //! | `flight-recorder` | a record of the last WQEs, doorbells and CQEs of each queue |
 //! | `lint` | checks of WQEs before they are rung |
@@ -126,9 +128,10 @@ pub use mlx5_diag as diag;
 pub use watch::flight;
 pub use watch::timing;
 
-/// Version of the rdma-core whose headers this build used, such as `44.0`.
+/// Version of the rdma-core whose headers the bindings are of.
 ///
-/// The libmlx5 that the program loads at run time may be of a newer one.
+/// It is `44.0`, or with the features `bindgen` and `rdma-sys` that of the machine which built the
+/// program. The libmlx5 that the program loads at run time may be of another one.
 pub const RDMA_CORE_VERSION: &str = env!("MLX5_RDMA_CORE");
 
 /// The README's examples, compiled. The complete program is run.

@@ -1,5 +1,6 @@
 //! The build script's decision, with inputs of other machines, and its exports in this build.
 
+#[cfg(feature = "bindgen")]
 use std::process::Command;
 
 #[path = "../build/environment.rs"]
@@ -71,6 +72,19 @@ fn a_build_script_without_cargo_stops() {
     }
 }
 
+#[test]
+fn headers_that_lack_what_the_driver_uses_stop_the_build() {
+    stops(&[("DEP_MLX5_RDMA_CORE", Some("39.0"))], &["rdma-core 39.0", "`bindgen`", "43 or newer"]);
+    assert!(decide(&[("DEP_MLX5_RDMA_CORE", Some("43.0"))]).is_ok());
+}
+
+#[cfg(not(feature = "bindgen"))]
+#[test]
+fn exported_version_is_that_of_the_bindings() {
+    assert_eq!(mlx5::RDMA_CORE_VERSION, "44.0");
+}
+
+#[cfg(feature = "bindgen")]
 #[test]
 fn exported_version_is_that_of_pkg_config() {
     let output = Command::new("pkg-config").args(["--modversion", "libmlx5"]).output().unwrap();

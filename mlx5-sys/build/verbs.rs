@@ -87,11 +87,27 @@ const BY_HAND: &[&str] = &[
 ];
 
 /// Types that libc declares.
-const FROM_LIBC: &[&str] =
-    &["__atomic_wide_counter.*", "__pthread.*", "in6_addr", "pthread_.*", "sockaddr.*", "timespec"];
+const FROM_LIBC: &[&str] = &[
+    "FILE",
+    "_IO_.*",
+    "__atomic_wide_counter.*",
+    "__off(64)?_t",
+    "__pthread.*",
+    "__syscall_slong_t",
+    "__time_t",
+    "in6_addr",
+    "off_t",
+    "pthread_.*",
+    "sockaddr.*",
+    "timespec",
+];
 
-fn shape(mut builder: Builder) -> Builder {
-    builder = enums(builder).header("wrapper/verbs.h").disable_untagged_union();
+fn shape(builder: Builder) -> Builder {
+    without_libc(enums(builder).header("wrapper/verbs.h").disable_untagged_union())
+}
+
+/// Leaves out the types that libc declares.
+pub fn without_libc(mut builder: Builder) -> Builder {
     for name in FROM_LIBC {
         builder = builder.blocklist_type(name);
     }

@@ -7,8 +7,10 @@ mod probe;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=src/lib.rs");
-    println!("cargo::rerun-if-env-changed=LIBCLANG_PATH");
-    if let Err(sentence) = probe::libraries().and_then(|_| probe::libclang()) {
-        probe::stop(&sentence);
+    probe::libraries().unwrap_or_else(|sentence| probe::stop(&sentence));
+    #[cfg(feature = "libclang")]
+    {
+        println!("cargo::rerun-if-env-changed=LIBCLANG_PATH");
+        probe::libclang().unwrap_or_else(|sentence| probe::stop(&sentence));
     }
 }

@@ -9,13 +9,14 @@
 //! | [`cqe`] | completion queue elements, opcodes, syndromes | `mlx5dv.h`, PRM |
 //! | [`doorbell`] | doorbell records and UAR registers | `mlx5dv.h`, PRM |
 //! | [`ifc`] | firmware commands and contexts, bit by bit | `mlx5_ifc.h` |
+//! | [`load`] | the libraries, opened at run time | |
 //!
 //! The PRM is NVIDIA's Adapters Programmer's Reference Manual. What the header lacks is from the
 //! named file of rdma-core, Linux or DPDK.
 //!
-//! Layouts of WQEs and CQEs have big-endian fields and alignment 1. Wherever the installed
-//! `mlx5dv.h` has the same structure or constant, the build compares size, offset and width of each
-//! field with it, and stops if they differ. Nothing here moves data or follows a pointer on its
+//! Layouts of WQEs and CQEs have big-endian fields and alignment 1. Wherever `mlx5dv.h` has the same
+//! structure or constant, the build compares size, offset and width of each field with it, and stops if
+//! they differ. Nothing here moves data or follows a pointer on its
 //! own.
 //!
 //! ```
@@ -33,25 +34,34 @@
 //! ```
 //!
 //! # What a build needs
-//! The headers and libraries of rdma-core 39 or newer, and libclang 9 or newer, which reads the
-//! headers. Debian and Ubuntu: `libibverbs-dev libclang-dev gcc`; Fedora: `rdma-core-devel
-//! pkgconf-pkg-config clang-devel gcc`. A build without them says which is missing.
+//! A C linker. The bindings are in this package: those of rdma-core 44. Newer versions of rdma-core only
+//! add to them, which tests compare with the headers. A program opens the libraries of rdma-core 39 or
+//! newer at its first call, see [`load`]. Versions before 44 lack ten functions of `dv`, whose calls fail.
 //!
-//! The bindings are made at build time, not checked in. Structures, constants and functions of
-//! rdma-core grow with its versions, and a program is linked with the installed one. So the headers
-//! of the machine decide.
-//!
-//! pkg-config finds the libraries. On a machine without it, the build reads libmlx5's `.pc` file in
-//! `/usr/lib`, `/usr/lib64` or Debian's multiarch folder. The libraries are linked by their files'
-//! names (`libmlx5.so`), so crates that bring a `libmlx5.a` of their own, such as sideway, do not
-//! get in the way. With the target feature `crt-static`, they are linked as `-lmlx5 -libverbs`.
+//! # What a program needs
+//! Debian and Ubuntu: `ibverbs-providers`, with the feature `cm` also `librdmacm1`; Fedora: `libibverbs`,
+//! `librdmacm`. [`Library::open`](load::Library::open) tells which is missing.
 //!
 //! # Features
-//! `cm`: the module `cm`. Needs librdmacm (Debian and Ubuntu: `librdmacm-dev`), and links it.
+//! | feature | adds | a build needs |
+//! |---|---|---|
+//! | `cm` | the module `cm`, of librdmacm | – |
+//! | `link` | the linker finds the libraries, by the names of their files (`libmlx5.so`) | `libibverbs-dev`, with `cm` also `librdmacm-dev` |
+//! | `bindgen` | bindings of the installed headers, with all that they have. Links | besides, libclang 9 or newer (`libclang-dev`) |
+//! | `rdma-sys` | types and library functions of [`verbs`] are those of the rdma-sys crate, for programs that use that crate too. Links | besides, libclang 15 or older, `librdmacm-dev` and `pkg-config` |
 //!
-//! `rdma-sys`: types and library functions of [`verbs`] are those of the rdma-sys crate, for programs
-//! that use that crate too. Its version 0.3.0 cannot be built with libclang 16 or newer, and needs
-//! librdmacm and pkg-config.
+//! With these features pkg-config finds the libraries. On a machine without it, the build reads libmlx5's
+//! `.pc` file in `/usr/lib`, `/usr/lib64` or Debian's multiarch folder. A build says what is missing.
+//!
+//! A program with the target feature `crt-static` cannot open libraries, and needs `link`: they are then
+//! linked as `-lmlx5 -libverbs`. A library that is preloaded to replace functions of libibverbs sees the
+//! calls of a program that is linked with it, and not those of one that opens it.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "mlx5-sys can be built for Linux only: libibverbs and libmlx5 drive ConnectX devices there; build \
+     on Linux, or in a virtual machine or container with it"
+);
 
 #[cfg(feature = "cm")]
 pub mod cm;
@@ -60,5 +70,6 @@ pub mod doorbell;
 pub mod dv;
 pub mod ifc;
 mod layout;
+pub mod load;
 pub mod verbs;
 pub mod wqe;

@@ -62,6 +62,9 @@ pub enum Error {
         /// The missing part of the system.
         why: &'static str,
     },
+    /// A C library is not installed, or the loader cannot use it. The text names its package.
+    #[error(transparent)]
+    Library(#[from] mlx5_sys::load::MissingLibrary),
     /// No device has that name.
     #[error("no RDMA device is named {name:?}; present: {}", list(present))]
     DeviceNotFound {

@@ -78,7 +78,7 @@ impl Context {
     /// [`devx`](Self::devx).
     ///
     /// # Errors
-    /// [`Error::NoDevices`], [`Error::DeviceNotFound`] (which lists the present names),
+    /// [`Error::Library`], [`Error::NoDevices`], [`Error::DeviceNotFound`] (which lists the present names),
     /// [`Error::NotMlx5`] for another vendor's device, [`Error::Call`] if opening fails, with a
     /// missing device node or a missing permission named.
     #[doc(alias("ibv_open_device", "mlx5dv_open_device"))]
@@ -99,6 +99,7 @@ impl Context {
     /// Opens the first device that libmlx5 drives.
     ///
     /// # Errors
+    /// - [`Error::Library`]: libibverbs or libmlx5 is not installed.
     /// - [`Error::NoDevices`]: the system has no RDMA device.
     /// - [`Error::NotMlx5`]: libmlx5 drives none of its devices.
     /// - [`Error::Call`]: opening fails, with a missing device node or a missing permission named.

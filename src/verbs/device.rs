@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use mlx5_sys::dv::mlx5dv_is_supported;
+use mlx5_sys::load::Library;
 use mlx5_sys::verbs::{
     ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list, ibv_get_device_name,
 };
@@ -18,9 +19,12 @@ use crate::ib::Guid;
 /// All RDMA devices that libibverbs finds now, of any vendor. Empty where there is none.
 ///
 /// # Errors
-/// [`Error::NoDevices`] where the kernel has no RDMA support at all.
+/// - [`Error::Library`]: libibverbs or libmlx5 is not installed.
+/// - [`Error::NoDevices`]: the kernel has no RDMA support at all.
 #[doc(alias("ibv_get_device_list", "ibv_free_device_list"))]
 pub fn devices() -> Result<Vec<Device>> {
+    Library::Verbs.open()?;
+    Library::Mlx5.open()?;
     let mut count = 0;
     // SAFETY: `count` is a live int.
     let list = unsafe { ibv_get_device_list(&mut count) };

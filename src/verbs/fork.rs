@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use mlx5_sys::load::Library;
 use mlx5_sys::verbs::{ibv_fork_init, ibv_is_fork_initialized};
 
 use super::pages::page_size;
@@ -32,7 +33,7 @@ pub fn fork_status() -> ForkStatus {
     // `enum ibv_fork_status` of `verbs.h`
     const ENABLED: u32 = 1;
     const UNNEEDED: u32 = 2;
-    // SAFETY: it asks the kernel and reads a variable of libibverbs.
+    // SAFETY: it asks the kernel and reads a variable of libibverbs. Without libibverbs it returns 0.
     match unsafe { ibv_is_fork_initialized() } {
         UNNEEDED => ForkStatus::Unneeded,
         ENABLED => ForkStatus::Enabled,
@@ -76,10 +77,12 @@ pub fn fork_status() -> ForkStatus {
 /// ```
 ///
 /// # Errors
-/// [`Error::Call`]: EINVAL where memory was registered before, ENOSYS where the kernel cannot keep
-/// memory from children.
+/// - [`Error::Library`]: libibverbs is not installed.
+/// - [`Error::Call`]: EINVAL where memory was registered before, ENOSYS where the kernel cannot keep
+///   memory from children.
 #[doc(alias = "ibv_fork_init")]
 pub fn fork_init() -> Result<ForkStatus> {
+    Library::Verbs.open()?;
     // SAFETY: it sets libibverbs up, and changes no memory of the program's. libibverbs takes its
     // own locks.
     match unsafe { ibv_fork_init() } {

@@ -1,7 +1,8 @@
 //! Tells in one sentence what a build of mlx5-sys misses on this machine, and what to install.
 //!
-//! A package of its own, because cargo runs its build script first: it waits for two small crates
-//! only, while that of rdma-sys, which would stop with a panic and a back trace, waits for bindgen.
+//! mlx5-sys needs it with its features `link`, `bindgen` and `rdma-sys` only. A package of its own,
+//! because cargo runs its build script first: it waits for two small crates only, while that of
+//! rdma-sys, which would stop with a panic and a back trace, waits for bindgen.
 
 use std::env;
 use std::fs;
@@ -115,8 +116,9 @@ fn find(name: &str, version: &str) -> Result<Found, String> {
         },
     };
     Err(format!(
-        "the headers of {HEADERS} are missing ({cause}): install `libibverbs-dev{MORE_PACKAGES}` on \
-         Debian or Ubuntu, `rdma-core-devel pkgconf-pkg-config` on Fedora."
+        "the development files of {HEADERS} are missing ({cause}): install \
+         `libibverbs-dev{MORE_PACKAGES}` on Debian or Ubuntu, `rdma-core-devel pkgconf-pkg-config` on \
+         Fedora, or build without the features `link`, `bindgen` and `rdma-sys`, which need them."
     ))
 }
 
@@ -161,7 +163,7 @@ fn at_least(version: &str, needed: &str) -> bool {
     numbers(version) >= numbers(needed)
 }
 
-/// The libraries whose headers are read.
+/// The libraries whose development files are used.
 const HEADERS: &str =
     if BINDS_CM { "libibverbs, librdmacm and libmlx5" } else { "libibverbs and libmlx5" };
 
@@ -176,7 +178,7 @@ const MORE_PACKAGES: &str = if cfg!(feature = "rdma-sys") {
 
 fn too_old(name: &str, needed: &str, found: &str) -> String {
     format!(
-        "the headers of {name} {found} are too old: {needed} or newer is needed, which comes with \
+        "the development files of {name} {found} are too old: {needed} or newer is needed, which comes with \
          rdma-core 39 (Debian 12, Ubuntu 22.04); install a newer `libibverbs-dev` or \
          `rdma-core-devel`, or build rdma-core and set PKG_CONFIG_PATH to its `lib/pkgconfig`."
     )
@@ -194,6 +196,7 @@ fn cross_compilation() -> String {
 /// # Errors
 /// A sentence for the user: it is missing, or too new for rdma-sys, whose bindgen 0.59 panics at
 /// the names that libclang 16 and newer give unnamed unions.
+#[cfg(feature = "libclang")]
 pub fn libclang() -> Result<(), String> {
     clang_sys::load().map_err(|error| {
         format!(

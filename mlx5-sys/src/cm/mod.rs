@@ -28,15 +28,21 @@ mod generated {
     use crate::verbs::*;
     use libc::{sockaddr, socklen_t};
 
+    #[cfg(feature = "bindgen")]
     include!(concat!(env!("OUT_DIR"), "/cm.rs"));
+    #[cfg(not(feature = "bindgen"))]
+    include!("../bindings/cm.rs");
 }
 
 // `pub use` of each name that the build script finds in the header, from `generated` or `rdma_sys`.
+#[cfg(feature = "bindgen")]
 include!(concat!(env!("OUT_DIR"), "/cm_names.rs"));
+#[cfg(not(feature = "bindgen"))]
+pub use generated::*;
 pub use supplement::*;
 pub use types::*;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "bindgen"))]
 mod check;
-#[cfg(test)]
+#[cfg(all(test, feature = "bindgen"))]
 mod same;

@@ -11,7 +11,10 @@ use libc::c_int;
     rustdoc::all
 )]
 mod generated {
+    #[cfg(feature = "bindgen")]
     include!(concat!(env!("OUT_DIR"), "/cm_supplement.rs"));
+    #[cfg(not(feature = "bindgen"))]
+    include!("../bindings/cm_supplement.rs");
 }
 
 macro_rules! constants {

@@ -28,8 +28,12 @@ pub use inline::*;
 mod generated {
     use super::{ibv_flow_attr_type, ibv_tmh};
     use crate::verbs::*;
+    use libc::{FILE, off_t};
 
+    #[cfg(feature = "bindgen")]
     include!(concat!(env!("OUT_DIR"), "/mlx5dv.rs"));
+    #[cfg(not(feature = "bindgen"))]
+    include!("../bindings/mlx5dv.rs");
 }
 
 pub use generated::*;
@@ -73,7 +77,7 @@ pub struct mlx5_wqe_ctrl_seg {
     pub imm: u32,
 }
 
-// `wrapper/mlx5dv.h` holds the C structures to these very numbers.
+// With the feature `bindgen`, `wrapper/mlx5dv.h` holds the C structures to these very numbers.
 const _: () = {
     use core::mem::{align_of, offset_of, size_of};
     assert!(size_of::<mlx5_wqe_ctrl_seg>() == 16);

@@ -1,6 +1,6 @@
 //! `verbs.h`: libibverbs.
 //!
-//! The build script makes the bindings in the shape of rdma-sys 0.3.0: sets of bits are structures
+//! The bindings have the shape of rdma-sys 0.3.0: sets of bits are structures
 //! (`ibv_access_flags::IBV_ACCESS_LOCAL_WRITE`), alternatives are modules
 //! (`ibv_qp_state::IBV_QPS_RTS`, of type `ibv_qp_state::Type`), `ibv_event_type` is a Rust enum, and
 //! unions and the structures with unions in them carry rdma-sys' names (`ibv_send_wr::wr.rdma`). With
@@ -39,11 +39,17 @@ mod generated {
     #[allow(unused_imports)]
     use libc::*;
 
+    #[cfg(feature = "bindgen")]
     include!(concat!(env!("OUT_DIR"), "/verbs.rs"));
+    #[cfg(not(feature = "bindgen"))]
+    include!("../bindings/verbs.rs");
 }
 
 // `pub use` of each name that the build script finds in the header, from `generated` or `rdma_sys`.
+#[cfg(feature = "bindgen")]
 include!(concat!(env!("OUT_DIR"), "/verbs_names.rs"));
+#[cfg(not(feature = "bindgen"))]
+pub use generated::*;
 pub use types::*;
 
 pub use inline::{
@@ -71,7 +77,7 @@ pub use inline::{
 };
 pub use supplement::*;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "bindgen"))]
 mod check;
-#[cfg(test)]
+#[cfg(all(test, feature = "bindgen"))]
 mod same;

@@ -15,7 +15,10 @@ use super::{ibv_context, ibv_gid_entry};
 mod generated {
     use crate::verbs::{ibv_context, ibv_gid_entry};
 
+    #[cfg(feature = "bindgen")]
     include!(concat!(env!("OUT_DIR"), "/verbs_supplement.rs"));
+    #[cfg(not(feature = "bindgen"))]
+    include!("../bindings/verbs_supplement.rs");
 }
 
 pub use generated::{

@@ -9,6 +9,7 @@ use mlx5_sys::cm::{
     rdma_destroy_event_channel, rdma_destroy_id, rdma_event_channel, rdma_get_cm_event,
     rdma_init_qp_attr, rdma_leave_multicast, rdma_migrate_id, rdma_port_space,
 };
+use mlx5_sys::load::Library;
 use mlx5_sys::verbs::{ibv_context, ibv_device_attr, ibv_qp_attr, ibv_query_device};
 
 use super::address;
@@ -27,6 +28,7 @@ struct RawChannel(NonNull<rdma_event_channel>);
 
 impl Channel {
     fn new() -> Result<Channel> {
+        Library::Cm.open()?;
         // SAFETY: the call takes nothing.
         let channel = unsafe { rdma_create_event_channel() };
         let channel = non_null("rdma_create_event_channel", channel).map_err(|error| {

@@ -23,8 +23,9 @@ impl Identifier {
     /// Creates an identifier of a reliable connection, or of a listener for them.
     ///
     /// # Errors
-    /// [`Error::Call`]; if `/dev/infiniband/rdma_cm` is missing or may not be opened, with that
-    /// cause.
+    /// - [`Error::Library`]: librdmacm is not installed.
+    /// - [`Error::Call`]; if `/dev/infiniband/rdma_cm` is missing or may not be opened, with that
+    ///   cause.
     #[doc(alias("rdma_create_id", "rdma_create_event_channel", "RDMA_PS_TCP"))]
     pub fn new() -> Result<Identifier> {
         Identifier::create()
@@ -36,8 +37,9 @@ impl Identifier<Ud> {
     /// group.
     ///
     /// # Errors
-    /// [`Error::Call`]; if `/dev/infiniband/rdma_cm` is missing or may not be opened, with that
-    /// cause.
+    /// - [`Error::Library`]: librdmacm is not installed.
+    /// - [`Error::Call`]; if `/dev/infiniband/rdma_cm` is missing or may not be opened, with that
+    ///   cause.
     #[doc(alias("rdma_create_id", "rdma_create_event_channel", "RDMA_PS_UDP"))]
     pub fn datagrams() -> Result<Identifier<Ud>> {
         Identifier::create()
