@@ -252,14 +252,24 @@ impl fmt::Debug for Object {
 /// # assert!(destroy(unsafe { command.create(&context)? }).is_none());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(thiserror::Error)]
-#[error("{error}")]
 pub struct DestroyError {
     /// The object, which still exists.
     pub object: Object,
     /// The reason.
-    #[source]
     pub error: Error,
+}
+
+impl fmt::Display for DestroyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { error, .. } = self;
+        write!(f, "{error}")
+    }
+}
+
+impl std::error::Error for DestroyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
 }
 
 debug_as_display!(DestroyError);

@@ -15,6 +15,7 @@
 //! compiler, and others need a CPU feature, so that callers without it could not inline them. No
 //! way runs without its feature: each queue calls [`BlueFlameCopy::check`] first.
 
+use core::fmt;
 use core::ptr::NonNull;
 #[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected;
@@ -43,17 +44,26 @@ pub(super) const WORDS: usize = WQEBB_SIZE / 8;
 /// assert_eq!(missing.copy, copy.name());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "copying to BlueFlame registers by {copy} needs the CPU feature {feature}, which this processor \
-     does not have, or the system does not offer"
-)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CopyUnavailable {
     /// Name of the way.
     pub copy: &'static str,
     /// The feature that is missing.
     pub feature: &'static str,
 }
+
+impl fmt::Display for CopyUnavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { copy, feature } = self;
+        write!(
+            f,
+            "copying to BlueFlame registers by {copy} needs the CPU feature {feature}, \
+                 which this processor does not have, or the system does not offer"
+        )
+    }
+}
+
+impl std::error::Error for CopyUnavailable {}
 
 debug_as_display!(CopyUnavailable);
 

@@ -153,16 +153,41 @@ pub enum Outcome {
 /// }
 /// assert!(!goes_on(&PollError::Overrun.into()));
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndpointError {
     /// A CQ cannot be polled further. Nothing was taken from it.
-    #[error(transparent)]
-    Poll(#[from] PollError),
+    Poll(PollError),
     /// A CQE of none of the endpoint's queues, or one that contradicts its queue's state. It was
     /// taken from the CQ, and later polls return what follows it.
-    #[error("a completion is of no request of the endpoint: {0:?}")]
     UnexpectedCqe(UnexpectedCqe),
+}
+
+impl fmt::Display for EndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Poll(error) => fmt::Display::fmt(error, f),
+            Self::UnexpectedCqe(value) => {
+                write!(f, "a completion is of no request of the endpoint: {value:?}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for EndpointError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Poll(error) => std::error::Error::source(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<PollError> for EndpointError {
+    #[inline]
+    fn from(error: PollError) -> Self {
+        Self::Poll(error)
+    }
 }
 
 impl From<EndpointError> for Error {

@@ -24,11 +24,9 @@ use crate::ib::debug_as_display;
 ///     }
 /// }
 /// ```
-#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CmError {
     /// The deadline of a wait passed.
-    #[error("no {waiting_for} within {after:?}")]
     TimedOut {
         /// The awaited step.
         waiting_for: &'static str,
@@ -36,7 +34,6 @@ pub enum CmError {
         after: Duration,
     },
     /// The address leads to no RDMA device, or did not answer.
-    #[error("cannot resolve the address {}: {errno}{}", or_unknown(*address), address_cure(*errno))]
     Address {
         /// The address.
         address: Option<SocketAddr>,
@@ -44,11 +41,6 @@ pub enum CmError {
         errno: Errno,
     },
     /// No path leads to the address.
-    #[error(
-        "cannot resolve the route to {}: {errno}; on InfiniBand the subnet manager tells it: is \
-         opensm running?",
-        or_unknown(*address)
-    )]
     Route {
         /// The address.
         address: Option<SocketAddr>,
@@ -56,7 +48,6 @@ pub enum CmError {
         errno: Errno,
     },
     /// The peer's host did not answer, or the answer could not be used.
-    #[error("cannot connect to {}: {errno}; is the peer's host up, and its port active?", or_unknown(*address))]
     Unreachable {
         /// The address.
         address: Option<SocketAddr>,
@@ -64,7 +55,6 @@ pub enum CmError {
         errno: Errno,
     },
     /// The peer refused the connection.
-    #[error("{} refused the connection: {reason}", or_unknown(*address))]
     Rejected {
         /// The peer's address.
         address: Option<SocketAddr>,
@@ -74,7 +64,6 @@ pub enum CmError {
         private_data: Vec<u8>,
     },
     /// The peer has no such datagram service, or refused it.
-    #[error("{} gives no datagram service: {}", or_unknown(*address), service_status(*status))]
     NoService {
         /// The address.
         address: Option<SocketAddr>,
@@ -84,11 +73,6 @@ pub enum CmError {
         private_data: Vec<u8>,
     },
     /// The multicast group was not joined.
-    #[error(
-        "cannot join {}: {errno}; on InfiniBand the subnet manager makes the group: is opensm \
-         running?",
-        or_unknown(*group)
-    )]
     Multicast {
         /// The group's address.
         group: Option<SocketAddr>,
@@ -96,16 +80,13 @@ pub enum CmError {
         errno: Errno,
     },
     /// The device went away.
-    #[error("the device was removed: drop all objects of it")]
     DeviceRemoved,
     /// The peer disconnected before the connection was established.
-    #[error("{} disconnected before the connection was established", or_unknown(*address))]
     Disconnected {
         /// The peer's address.
         address: Option<SocketAddr>,
     },
     /// The kernel reported an event that does not belong to this step.
-    #[error("event {event} arrived while waiting for {waiting_for}")]
     UnexpectedEvent {
         /// `enum rdma_cm_event_type`.
         event: u32,
@@ -113,7 +94,6 @@ pub enum CmError {
         waiting_for: &'static str,
     },
     /// Private data is longer than the message that carries it has room for.
-    #[error("{bytes} bytes of private data: {message} carries at most {limit}")]
     PrivateData {
         /// Bytes given.
         bytes: usize,
@@ -123,10 +103,6 @@ pub enum CmError {
         limit: usize,
     },
     /// The queue pair is of another device than the one that the address belongs to.
-    #[error(
-        "the queue pair is of {queue_pair}, and the address of {identifier}: make it on a context \
-         of that device (Identifier::open)"
-    )]
     OtherDevice {
         /// The device of the queue pair.
         queue_pair: String,
@@ -134,10 +110,6 @@ pub enum CmError {
         identifier: String,
     },
     /// Not the queue pair with which the connection was asked for.
-    #[error(
-        "queue pair {given:#x} did not ask for the connection: establish it with {asked:#x}, whose \
-         number the peer has"
-    )]
     OtherQueuePair {
         /// The number of the given one.
         given: u32,
@@ -145,6 +117,70 @@ pub enum CmError {
         asked: u32,
     },
 }
+
+impl fmt::Display for CmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut { waiting_for, after } => write!(f, "no {waiting_for} within {after:?}"),
+            Self::Address { address, errno } => write!(
+                f,
+                "cannot resolve the address {}: {errno}{}",
+                or_unknown(*address),
+                address_cure(*errno)
+            ),
+            Self::Route { address, errno } => write!(
+                f,
+                "cannot resolve the route to {}: {errno}; on InfiniBand the subnet manager \
+                 tells it: is opensm running?",
+                or_unknown(*address)
+            ),
+            Self::Unreachable { address, errno } => write!(
+                f,
+                "cannot connect to {}: {errno}; is the peer's host up, and its port active?",
+                or_unknown(*address)
+            ),
+            Self::Rejected { address, reason, .. } => {
+                write!(f, "{} refused the connection: {reason}", or_unknown(*address))
+            }
+            Self::NoService { address, status, .. } => write!(
+                f,
+                "{} gives no datagram service: {}",
+                or_unknown(*address),
+                service_status(*status)
+            ),
+            Self::Multicast { group, errno } => write!(
+                f,
+                "cannot join {}: {errno}; on InfiniBand the subnet manager makes the group: is \
+                 opensm running?",
+                or_unknown(*group)
+            ),
+            Self::DeviceRemoved => f.write_str("the device was removed: drop all objects of it"),
+            Self::Disconnected { address } => write!(
+                f,
+                "{} disconnected before the connection was established",
+                or_unknown(*address)
+            ),
+            Self::UnexpectedEvent { event, waiting_for } => {
+                write!(f, "event {event} arrived while waiting for {waiting_for}")
+            }
+            Self::PrivateData { bytes, message, limit } => {
+                write!(f, "{bytes} bytes of private data: {message} carries at most {limit}")
+            }
+            Self::OtherDevice { queue_pair, identifier } => write!(
+                f,
+                "the queue pair is of {queue_pair}, and the address of {identifier}: make it on \
+                 a context of that device (Identifier::open)"
+            ),
+            Self::OtherQueuePair { given, asked } => write!(
+                f,
+                "queue pair {given:#x} did not ask for the connection: establish it with \
+                 {asked:#x}, whose number the peer has"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for CmError {}
 
 debug_as_display!(CmError);
 

@@ -1,5 +1,6 @@
 //! Errors of an exchange.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,11 +19,9 @@ use crate::ib::debug_as_display;
 /// assert!(matches!(error, Some(ConnectError::TimedOut { .. })));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The address to connect to cannot be resolved.
-    #[error("{address:?} is no address: {error}")]
     Address {
         /// The given address.
         address: String,
@@ -30,7 +29,6 @@ pub enum ConnectError {
         error: io::Error,
     },
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: String,
@@ -38,13 +36,11 @@ pub enum ConnectError {
         error: io::Error,
     },
     /// No program listens there.
-    #[error("nobody listens on {address}: is the other side running?")]
     Refused {
         /// The address.
         address: SocketAddr,
     },
     /// The deadline passed.
-    #[error("no {waiting_for} from the peer within {after:?}")]
     TimedOut {
         /// The message that was waited for.
         waiting_for: &'static str,
@@ -52,9 +48,6 @@ pub enum ConnectError {
         after: Duration,
     },
     /// The peer closed the connection in the middle.
-    #[error(
-        "the peer closed the connection after {got} of the {wanted} bytes of the {waiting_for}"
-    )]
     ClosedEarly {
         /// The message that was waited for.
         waiting_for: &'static str,
@@ -64,13 +57,11 @@ pub enum ConnectError {
         wanted: usize,
     },
     /// The peer's first bytes are not this protocol's.
-    #[error("the peer speaks another protocol: it began with {got:02x?}")]
     NotThisProtocol {
         /// Its first bytes.
         got: [u8; 4],
     },
     /// The peer speaks another version.
-    #[error("the peer speaks version {theirs} of the protocol, this side version {ours}")]
     Version {
         /// Its version.
         theirs: u16,
@@ -78,7 +69,6 @@ pub enum ConnectError {
         ours: u16,
     },
     /// The peer announces more bytes than any message has.
-    #[error("the peer announces {announced} bytes; a message has at most {limit}")]
     TooLong {
         /// The number of bytes that it announces.
         announced: u32,
@@ -86,7 +76,6 @@ pub enum ConnectError {
         limit: usize,
     },
     /// The two sides are not at the same step.
-    #[error("the peer is at another step: it sent {got}, this side waits for {waiting_for}")]
     OutOfStep {
         /// The message that this side waits for.
         waiting_for: String,
@@ -94,7 +83,6 @@ pub enum ConnectError {
         got: String,
     },
     /// A field has an invalid value.
-    #[error("the {field} is {value}: {rule}")]
     Malformed {
         /// The field.
         field: &'static str,
@@ -104,8 +92,45 @@ pub enum ConnectError {
         rule: &'static str,
     },
     /// The connection failed.
-    #[error("the connection to the peer failed: {0}")]
     Io(io::Error),
 }
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address { address, error } => write!(f, "{address:?} is no address: {error}"),
+            Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
+            Self::Refused { address } => {
+                write!(f, "nobody listens on {address}: is the other side running?")
+            }
+            Self::TimedOut { waiting_for, after } => {
+                write!(f, "no {waiting_for} from the peer within {after:?}")
+            }
+            Self::ClosedEarly { waiting_for, got, wanted } => write!(
+                f,
+                "the peer closed the connection after {got} of the {wanted} bytes of the \
+                 {waiting_for}"
+            ),
+            Self::NotThisProtocol { got } => {
+                write!(f, "the peer speaks another protocol: it began with {got:02x?}")
+            }
+            Self::Version { theirs, ours } => write!(
+                f,
+                "the peer speaks version {theirs} of the protocol, this side version {ours}"
+            ),
+            Self::TooLong { announced, limit } => {
+                write!(f, "the peer announces {announced} bytes; a message has at most {limit}")
+            }
+            Self::OutOfStep { waiting_for, got } => write!(
+                f,
+                "the peer is at another step: it sent {got}, this side waits for {waiting_for}"
+            ),
+            Self::Malformed { field, value, rule } => write!(f, "the {field} is {value}: {rule}"),
+            Self::Io(value) => write!(f, "the connection to the peer failed: {value}"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
 
 debug_as_display!(ConnectError);

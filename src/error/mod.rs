@@ -7,13 +7,13 @@ mod connect;
 mod data;
 mod queue;
 mod system;
+mod text;
 
 use std::fmt;
 
 use crate::cqe::{Failure, UnexpectedCqe};
 use crate::ib::capability::MissingCapability;
 use crate::ib::{GidType, PortState, debug_as_display};
-use crate::wqe::EncodeError;
 
 #[cfg(feature = "cm")]
 pub use cm::{CmError, RejectReason};
@@ -53,20 +53,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///     }
 /// }
 /// ```
-#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The system has no RDMA device.
-    #[error("no RDMA device found: {why}")]
     NoDevices {
         /// The missing part of the system.
         why: &'static str,
     },
     /// A C library is not installed, or the loader cannot use it. The text names its package.
-    #[error(transparent)]
-    Library(#[from] mlx5_sys::load::MissingLibrary),
+    Library(mlx5_sys::load::MissingLibrary),
     /// No device has that name.
-    #[error("no RDMA device is named {name:?}; present: {}", list(present))]
     DeviceNotFound {
         /// The name asked for.
         name: String,
@@ -74,16 +70,11 @@ pub enum Error {
         present: Vec<String>,
     },
     /// The device is not driven by libmlx5, so its queues have another format.
-    #[error(
-        "device {name} is not a ConnectX that libmlx5 drives: its queues have another format \
-         (is the package ibverbs-providers installed?)"
-    )]
     NotMlx5 {
         /// The device's name.
         name: String,
     },
     /// A call failed.
-    #[error("{call} failed: {errno}{}", because(cause))]
     Call {
         /// The C function.
         call: &'static str,
@@ -93,13 +84,10 @@ pub enum Error {
         cause: Option<Cause>,
     },
     /// The HCA refused a firmware command.
-    #[error(transparent)]
     Refused(Box<CommandError>),
     /// The kernel did not pass a firmware command to the HCA.
-    #[error(transparent)]
     Withheld(Box<WithheldCommand>),
     /// The context gives no firmware commands.
-    #[error("{device} was opened with {why}")]
     NoDevx {
         /// The device's name.
         device: String,
@@ -107,10 +95,8 @@ pub enum Error {
         why: Devx,
     },
     /// The HCA lacks a capability.
-    #[error(transparent)]
     NoCapability(Box<MissingCapability>),
     /// No register page of any kind that was asked for.
-    #[error("{device} gives no doorbell register: {}", tried.join("; "))]
     NoUar {
         /// The device's name.
         device: String,
@@ -118,7 +104,6 @@ pub enum Error {
         tried: Vec<String>,
     },
     /// An attribute was refused before the call, because libibverbs would have said EINVAL only.
-    #[error("{attribute} is {value}: {rule}")]
     Attribute {
         /// The attribute's name.
         attribute: &'static str,
@@ -128,7 +113,6 @@ pub enum Error {
         rule: String,
     },
     /// The device has no port of that number.
-    #[error("device {device} has no port {port}: it has ports 1 to {ports}")]
     NoSuchPort {
         /// The device's name.
         device: String,
@@ -138,7 +122,6 @@ pub enum Error {
         ports: u8,
     },
     /// The port carries no traffic.
-    #[error("port {port} of {device} is {state}: {}", port_cure(*state))]
     PortNotActive {
         /// The device's name.
         device: String,
@@ -148,7 +131,6 @@ pub enum Error {
         state: PortState,
     },
     /// A GID index beyond the port's table.
-    #[error("GID index {index} is beyond the table of port {port} of {device}, which has {length}")]
     GidIndexRange {
         /// The device's name.
         device: String,
@@ -160,10 +142,6 @@ pub enum Error {
         length: u32,
     },
     /// A GID index whose entry is empty.
-    #[error(
-        "GID index {index} of port {port} of {device} is empty; entries in use: {}",
-        list(valid)
-    )]
     GidEmpty {
         /// The device's name.
         device: String,
@@ -175,7 +153,6 @@ pub enum Error {
         valid: Vec<u32>,
     },
     /// The port has no GID of that type.
-    #[error("port {port} of {device} has no {wanted} GID; entries in use: {}", list(present))]
     NoGidOfType {
         /// The device's name.
         device: String,
@@ -187,10 +164,6 @@ pub enum Error {
         present: Vec<String>,
     },
     /// The source and the destination GID cannot reach each other.
-    #[error(
-        "GID index {index} ({source_gid}) is of the wrong kind for the destination {destination}: \
-         {rule}"
-    )]
     GidKind {
         /// The source GID's index.
         index: u32,
@@ -202,10 +175,6 @@ pub enum Error {
         rule: &'static str,
     },
     /// A port that needs a GID was given an address without one.
-    #[error(
-        "port {port} of {device} takes addresses with a GID only (AddressVector::gid, or a GID \
-         index for LocalPort): {why}"
-    )]
     GidRequired {
         /// The device's name.
         device: String,
@@ -215,12 +184,6 @@ pub enum Error {
         why: &'static str,
     },
     /// Too few huge pages are free.
-    #[error(
-        "mmap failed: {errno}: {wanted} huge pages of {page_kib} KiB are wanted and {free} are free; \
-         reserve more with `echo {wanted} > /proc/sys/vm/nr_hugepages` (2 MiB pages), \
-         `echo {wanted} > /sys/kernel/mm/hugepages/hugepages-{page_kib}kB/nr_hugepages` (this size), \
-         or hugepagesz= and hugepages= on the kernel's command line"
-    )]
     HugePages {
         /// The errno that mmap reported.
         errno: Errno,
@@ -232,52 +195,34 @@ pub enum Error {
         free: String,
     },
     /// The queue already has an owner on the direct path.
-    #[error("the {queue} is taken: drop the queue or endpoint of this crate that drives it first")]
     QueueInUse {
         /// Which queue.
         queue: &'static str,
     },
     /// A queue could not be taken over by the direct path.
-    #[error(transparent)]
-    Queue(#[from] QueueError),
+    Queue(QueueError),
     /// The exchange with the peer failed.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(ConnectError),
     /// A connection by librdmacm was not made.
     #[cfg(feature = "cm")]
-    #[error(transparent)]
-    Cm(#[from] CmError),
+    Cm(CmError),
     /// A request or a receive was not posted.
-    #[error(transparent)]
-    Post(#[from] PostError),
+    Post(PostError),
     /// A CQ cannot be polled further.
-    #[error(transparent)]
-    Poll(#[from] PollError),
+    Poll(PollError),
     /// A poll of an [`Endpoint`](crate::endpoint::Endpoint) found a CQE of none of its requests.
-    #[error("a completion is of no request of the endpoint: {0:?}")]
     UnexpectedCqe(Box<UnexpectedCqe>),
     /// A request failed. Polls return [`Failure`] as a completion; programs convert it with `?`.
-    #[error(transparent)]
-    Failed(#[from] Failure),
+    Failed(Failure),
     /// A queue was not drained.
-    #[error(transparent)]
-    Drain(#[from] DrainError),
+    Drain(DrainError),
     /// The list of a tag-matching queue was not changed.
-    #[error(transparent)]
-    Tag(#[from] TagError),
+    Tag(TagError),
     /// The ways of copying to a BlueFlame register were not timed.
-    #[error(transparent)]
-    Probe(#[from] ProbeError),
+    Probe(ProbeError),
 }
 
 debug_as_display!(Error);
-
-impl From<EncodeError> for Error {
-    /// Returns [`Error::Post`]: the operation cannot be posted.
-    fn from(error: EncodeError) -> Error {
-        PostError::from(error).into()
-    }
-}
 
 impl Error {
     /// Returns the errno of the call that failed, where a call failed.
@@ -353,25 +298,6 @@ impl fmt::Display for Devx {
                  contexts (ConnectX-4 or newer)"
             ),
         }
-    }
-}
-
-fn because(cause: &Option<Cause>) -> String {
-    cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default()
-}
-
-fn list<T: fmt::Display>(items: &[T]) -> String {
-    if items.is_empty() {
-        return "none".to_owned();
-    }
-    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn port_cure(state: PortState) -> &'static str {
-    match state {
-        PortState::Down => "check the cable and the link of the peer",
-        PortState::Init => "the link is up but no subnet manager has configured it: start opensm",
-        _ => "wait until the subnet manager has made it active",
     }
 }
 

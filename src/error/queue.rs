@@ -1,5 +1,7 @@
 //! Errors of taking a queue over.
 
+use std::fmt;
+
 use mlx5_sys::verbs::ibv_qp_state;
 
 use crate::doorbell::CopyUnavailable;
@@ -20,17 +22,14 @@ use crate::ib::debug_as_display;
 /// assert!(matches!(refused, Err(Error::Queue(QueueError::CqMismatch))));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueError {
     /// `mlx5dv_init_obj` failed.
-    #[error("mlx5dv_init_obj failed with errno {0}: the object is not one of libmlx5")]
     InitObj(i32),
     /// `ibv_query_qp` failed.
-    #[error("ibv_query_qp failed with errno {0}")]
     QueryQp(i32),
     /// The HCA refused to report the state of a queue that was made by command.
-    #[error("the HCA refused to say the queue's state: status {status:#x}, syndrome {syndrome:#x}")]
     QueryRefused {
         /// `MLX5_CMD_STAT_*`.
         status: u8,
@@ -39,7 +38,6 @@ pub enum QueueError {
     },
     /// The QP is in the wrong state for this queue: a send queue needs RTS, a receive queue INIT or
     /// later.
-    #[error("the QP is in state {name}, and this queue needs {needed}")]
     WrongState {
         /// `enum ibv_qp_state` of the QP.
         found: u32,
@@ -49,61 +47,34 @@ pub enum QueueError {
         needed: &'static str,
     },
     /// The QP's transport is not that of the type.
-    #[error("the QP's type is {0}, which is not this queue's transport")]
     WrongTransport(u32),
     /// CQEs of packets name the mark of their flow where others name the QP.
-    #[error("completions of packets do not name their QP: take its receive queue over as PacketRq")]
     PacketQueue,
     /// The QP has no such queue: its size is 0, or receives come from an SRQ.
-    #[error("the QP has no such queue (size 0, or it receives from a shared receive queue)")]
     NoQueue,
     /// The completion reader is of another CQ than the one that this queue completes on.
-    #[error("the QP completes on another CQ than the one given")]
     CqMismatch,
     /// The receiver is of another QP.
-    #[error("the receiver belongs to another QP")]
     QpMismatch,
     /// The QP takes its receives from another shared receive queue, or from none.
-    #[error("the QP does not take its receives from this shared receive queue")]
     SrqMismatch,
     /// The shared receive queue matches tags, and cannot be taken over as an ordinary one.
-    #[error("the shared receive queue matches tags: take it over as TmSrq")]
     Tagged,
     /// The shared receive queue matches no tags.
-    #[error("the shared receive queue matches no tags: make it by SharedReceiveQueueBuilder::tags")]
     NoTags,
     /// Another tag-matching queue, or one of an XRC domain, completes on the same CQ, or has done
     /// so.
-    #[error(
-        "a queue that matches tags needs a CQ that no other such queue, nor one of an XRC domain, \
-         completes on, or has"
-    )]
     TagsElsewhere,
     /// `ibv_query_srq` failed.
-    #[error("ibv_query_srq failed with errno {0}")]
     QuerySrq(i32),
     /// The user index of the shared receive queue of an XRC domain is not known, and other such
     /// queues complete, or have completed, on the same CQ.
-    #[error(
-        "the shared receive queue's user index is not known (the context may not give firmware \
-         commands), so it needs a CQ that no other queue of an XRC domain completes on, or has"
-    )]
     UnknownIndex,
     /// A shared receive queue of an XRC domain and another queue of receives that complete on the CQ
     /// have the same user index, or may have. A poll that is given one of them could take receives
     /// of the other.
-    #[error(
-        "the queue and another that completes on the CQ have, or may have, the same user index, and \
-         one is a shared receive queue of an XRC domain: give them different indices (user_index), \
-         or CQs of their own"
-    )]
     IndexTaken,
     /// Too few CQ slots are free for the queue: other queues have reserved them.
-    #[error(
-        "the CQ of {cqes} entries has {free} free, and the queue needs {needed}: make the CQ \
-         larger, or state fewer for this queue or others (SendConfig::requests, \
-         ReceiveConfig::receives)"
-    )]
     CqFull {
         /// Number of entries of the CQ.
         cqes: u32,
@@ -113,54 +84,144 @@ pub enum QueueError {
         needed: u32,
     },
     /// The key names no connection.
-    #[error("the key names no connection: it was removed before")]
     UnknownConnection,
     /// The library reported a geometry that is not a ring: sizes must be powers of two.
-    #[error("the library reports an impossible geometry: {0}")]
     Geometry(&'static str),
     /// The HCA checks the CQ's consumer index for overruns.
-    #[error("the CQ was not made to ignore overruns, so the HCA has to be told how far it is read")]
     OverrunChecked,
     /// The CQ is collapsed: every CQE overwrites the one before.
-    #[error("the CQ is collapsed: a CollapsedCqReader reads it")]
     Collapsed,
     /// The CQ is not collapsed.
-    #[error("the CQ is not collapsed: a CqReader reads it")]
     NotCollapsed,
     /// Another send queue completes on a collapsed CQ.
-    #[error("a collapsed CQ tells of one send queue, and there is one")]
     CollapsedTaken,
     /// The QP has [streams](crate::verbs::attr::DciStreams): each request needs the completion of its own
     /// that a collapsed CQ overwrites.
-    #[error(
-        "the QP has streams, whose requests complete in any order, and a collapsed CQ keeps only \
-         the last completion: use a CQ that is not collapsed"
-    )]
     CollapsedStreams,
     /// The last user of the queue left WQEs outstanding.
-    #[error(
-        "WQEs of the queue's last owner are outstanding: reset the QP first (an SRQ cannot be)"
-    )]
     NotIdle,
     /// The QP was not reset since the queue was last started.
-    #[error("the QP was not taken through RESET since this queue was last started")]
     NotReset,
     /// This processor does not support the requested way of copying to BlueFlame registers.
-    #[error(transparent)]
-    CopyUnavailable(#[from] CopyUnavailable),
+    CopyUnavailable(CopyUnavailable),
     /// The QP has another doorbell register than the queues that it was to share one with.
-    #[error(
-        "the QP has another doorbell register than the queues before it: make them all in one \
-         thread domain"
-    )]
     OtherRegister,
     /// Another queue of this process uses the QP's BlueFlame register.
-    #[error(
-        "the QP's BlueFlame register is used by another queue: use plain doorbells on every queue \
-         that shares it (SendConfig::register = RegisterUse::Shared), \
-         or give the QP a register of its own (a thread domain)"
-    )]
     RegisterShared,
+}
+
+impl fmt::Display for QueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InitObj(value) => write!(
+                f,
+                "mlx5dv_init_obj failed with errno {value}: the object is not one of libmlx5"
+            ),
+            Self::QueryQp(value) => write!(f, "ibv_query_qp failed with errno {value}"),
+            Self::QueryRefused { status, syndrome } => write!(
+                f,
+                "the HCA refused to say the queue's state: status {status:#x}, syndrome \
+                 {syndrome:#x}"
+            ),
+            Self::WrongState { name, needed, .. } => {
+                write!(f, "the QP is in state {name}, and this queue needs {needed}")
+            }
+            Self::WrongTransport(value) => {
+                write!(f, "the QP's type is {value}, which is not this queue's transport")
+            }
+            Self::PacketQueue => f.write_str(
+                "completions of packets do not name their QP: take its receive queue over as \
+                 PacketRq",
+            ),
+            Self::NoQueue => f.write_str(
+                "the QP has no such queue (size 0, or it receives from a shared receive queue)",
+            ),
+            Self::CqMismatch => f.write_str("the QP completes on another CQ than the one given"),
+            Self::QpMismatch => f.write_str("the receiver belongs to another QP"),
+            Self::SrqMismatch => {
+                f.write_str("the QP does not take its receives from this shared receive queue")
+            }
+            Self::Tagged => {
+                f.write_str("the shared receive queue matches tags: take it over as TmSrq")
+            }
+            Self::NoTags => f.write_str(
+                "the shared receive queue matches no tags: make it by \
+                 SharedReceiveQueueBuilder::tags",
+            ),
+            Self::TagsElsewhere => f.write_str(
+                "a queue that matches tags needs a CQ that no other such queue, nor one of an \
+                 XRC domain, completes on, or has",
+            ),
+            Self::QuerySrq(value) => write!(f, "ibv_query_srq failed with errno {value}"),
+            Self::UnknownIndex => f.write_str(
+                "the shared receive queue's user index is not known (the context may not give \
+                 firmware commands), so it needs a CQ that no other queue of an XRC domain \
+                 completes on, or has",
+            ),
+            Self::IndexTaken => f.write_str(
+                "the queue and another that completes on the CQ have, or may have, the same \
+                 user index, and one is a shared receive queue of an XRC domain: give them \
+                 different indices (user_index), or CQs of their own",
+            ),
+            Self::CqFull { cqes, free, needed } => write!(
+                f,
+                "the CQ of {cqes} entries has {free} free, and the queue needs {needed}: make \
+                 the CQ larger, or state fewer for this queue or others (SendConfig::requests, \
+                 ReceiveConfig::receives)"
+            ),
+            Self::UnknownConnection => {
+                f.write_str("the key names no connection: it was removed before")
+            }
+            Self::Geometry(value) => {
+                write!(f, "the library reports an impossible geometry: {value}")
+            }
+            Self::OverrunChecked => f.write_str(
+                "the CQ was not made to ignore overruns, so the HCA has to be told how far it \
+                 is read",
+            ),
+            Self::Collapsed => f.write_str("the CQ is collapsed: a CollapsedCqReader reads it"),
+            Self::NotCollapsed => f.write_str("the CQ is not collapsed: a CqReader reads it"),
+            Self::CollapsedTaken => {
+                f.write_str("a collapsed CQ tells of one send queue, and there is one")
+            }
+            Self::CollapsedStreams => f.write_str(
+                "the QP has streams, whose requests complete in any order, and a collapsed CQ \
+                 keeps only the last completion: use a CQ that is not collapsed",
+            ),
+            Self::NotIdle => f.write_str(
+                "WQEs of the queue's last owner are outstanding: reset the QP first (an SRQ \
+                 cannot be)",
+            ),
+            Self::NotReset => {
+                f.write_str("the QP was not taken through RESET since this queue was last started")
+            }
+            Self::CopyUnavailable(error) => fmt::Display::fmt(error, f),
+            Self::OtherRegister => f.write_str(
+                "the QP has another doorbell register than the queues before it: make them all \
+                 in one thread domain",
+            ),
+            Self::RegisterShared => f.write_str(
+                "the QP's BlueFlame register is used by another queue: use plain doorbells on \
+                 every queue that shares it (SendConfig::register = RegisterUse::Shared), or \
+                 give the QP a register of its own (a thread domain)",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for QueueError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::CopyUnavailable(error) => std::error::Error::source(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<CopyUnavailable> for QueueError {
+    fn from(error: CopyUnavailable) -> Self {
+        Self::CopyUnavailable(error)
+    }
 }
 
 debug_as_display!(QueueError);

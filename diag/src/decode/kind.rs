@@ -1,5 +1,6 @@
 //! Decoding of bytes whose kind is given.
 
+use std::fmt;
 use std::str::FromStr;
 
 use mlx5_sys::ifc::{Layout, eqe, layouts};
@@ -37,14 +38,10 @@ pub enum BytesKind {
 }
 
 /// Bytes cannot be decoded as a kind, or there is no such kind.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// No kind has this name.
-    #[error(
-        "{name} is no kind: wqe, recv-wqe, cqe, eqe, qp-dbr, cq-dbr, command, reply, reply:NAME, or a \
-         structure of mlx5_ifc.h such as qpc, cqc, mkc, create_qp_in{}", Perhaps(.similar)
-    )]
     Kind {
         /// The name.
         name: String,
@@ -52,16 +49,13 @@ pub enum DecodeError {
         similar: Vec<&'static str>,
     },
     /// No command has this name.
-    #[error("no command {name} is known; write its name or number")]
     Command {
         /// The name.
         name: String,
     },
     /// There are no bytes.
-    #[error("no hex is there")]
     Empty,
     /// The bytes are not a whole number of entries.
-    #[error("{what} has {size} bytes; {found} are no whole number of them")]
     Size {
         /// The entry.
         what: &'static str,
@@ -71,6 +65,28 @@ pub enum DecodeError {
         found: usize,
     },
 }
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind { name, similar } => write!(
+                f,
+                "{name} is no kind: wqe, recv-wqe, cqe, eqe, qp-dbr, cq-dbr, command, reply, \
+                 reply:NAME, or a structure of mlx5_ifc.h such as qpc, cqc, mkc, create_qp_in{}",
+                Perhaps(similar)
+            ),
+            Self::Command { name } => {
+                write!(f, "no command {name} is known; write its name or number")
+            }
+            Self::Empty => f.write_str("no hex is there"),
+            Self::Size { what, size, found } => {
+                write!(f, "{what} has {size} bytes; {found} are no whole number of them")
+            }
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
 
 /// Names that may have been meant.
 struct Perhaps<'a>(&'a [&'static str]);

@@ -116,9 +116,16 @@ impl fmt::Display for Transport {
 }
 
 /// No transport has this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no transport has this name: rc, uc, ud, xrc, dci and raw do")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownTransport;
+
+impl fmt::Display for UnknownTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no transport has this name: rc, uc, ud, xrc, dci and raw do")
+    }
+}
+
+impl std::error::Error for UnknownTransport {}
 
 impl FromStr for Transport {
     type Err = UnknownTransport;
