@@ -7,6 +7,7 @@ use crate::api;
 use crate::arm64;
 use crate::asan;
 use crate::bench;
+use crate::bindings;
 use crate::build;
 use crate::conform::{self, Links};
 use crate::evidence;
@@ -114,6 +115,7 @@ pub const DEEP: &[Check] = &[
     Check::tests("captures", &["model/captures"], &[BUILD, MODEL]),
     Check::call("benchmarks", bench::check, &[BUILD, DRIVER, MODEL, TESTS, &["docs/benchmarks"]]),
     Check::tests("pyverbs", &["model/pyverbs"], &[BUILD, MODEL]),
+    Check::call("bindings", bindings::check, &[BUILD, DRIVER, MODEL, TESTS]),
     Check::call("rdma-sys", rdma_sys::check, &[BUILD, DRIVER, MODEL, TESTS]),
     Check::tests("ucx", &["model/ucx"], &[BUILD, MODEL]),
     Check::tests("valgrind", &["model/valgrind"], &[BUILD, MODEL]),

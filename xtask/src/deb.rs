@@ -77,7 +77,7 @@ fn make() -> Result<PathBuf> {
     let control = format!(
         "Package: {NAME}\nVersion: {version}\nArchitecture: {architecture}\n\
          Maintainer: {}\nInstalled-Size: {size}\n\
-         Depends: {depends}\nSection: net\nPriority: optional\n\
+         Depends: {depends}, {OPENED}\nSection: net\nPriority: optional\n\
          Description: bring-up, measurement and diagnosis of ConnectX devices\n {}\n",
         maintainer(),
         DESCRIPTION.join("\n ")
@@ -90,6 +90,9 @@ fn make() -> Result<PathBuf> {
     build::run("dpkg-deb", &mut dpkg)?;
     Ok(package)
 }
+
+/// The packages of the libraries that the command opens at run time, which no tool finds in its files.
+const OPENED: &str = "ibverbs-providers (>= 39), libibverbs1 (>= 39)";
 
 /// The folder whose content becomes the package.
 struct Stage {
@@ -160,7 +163,7 @@ impl Stage {
         self.compressed(&format!("{folder}/changelog.Debian.gz"), entry.as_bytes())
     }
 
-    /// The packages whose libraries the executables need.
+    /// The packages whose libraries the executables are linked with.
     fn depends(&self, folder: &Path) -> Result<String> {
         // dpkg-shlibdeps reads the name of the package from here.
         let source = folder.join("source/debian");

@@ -1,6 +1,6 @@
-//! Finds the libclang of the machine, which reads the C headers in a build.
+//! Finds the libclang of the machine, which reads the C headers with the features `bindgen` and `rdma-sys`.
 //!
-//! Any version serves a build with default features. The feature `rdma-sys` needs an old one: rdma-sys
+//! Any version serves `bindgen`. The feature `rdma-sys` needs an old one: rdma-sys
 //! 0.3.0 was made with a bindgen that misreads headers with libclang 16 and newer.
 
 use std::env;

@@ -7,6 +7,7 @@ mod api;
 mod arm64;
 mod asan;
 mod bench;
+mod bindings;
 mod book;
 mod build;
 mod checks;
@@ -91,6 +92,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   msrv                   libraries and programs checked with the oldest supported Rust
   api [--write]          the public interface of mlx5, compared with docs/api/mlx5.txt; --write
                          writes that list
+  bindings [--write]     the bindings in mlx5-sys, compared with the installed headers; --write writes
+                         them, on a machine with rdma-core 44 (Debian 12)
   sideway                a program with the crates sideway and mlx5: a queue pair made by one, used by
                          the other
   matrix [SUITE ...]     builds, demo and unit tests in a root folder of each supported distribution,
@@ -178,6 +181,7 @@ fn main() -> ExitCode {
         "asan" => no_arguments(command, rest).and_then(|()| asan::command()),
         "msrv" => no_arguments(command, rest).and_then(|()| msrv::command()),
         "api" => api::command(rest),
+        "bindings" => bindings::command(rest),
         "sideway" => no_arguments(command, rest).and_then(|()| sideway::command()),
         "matrix" => matrix::command(rest),
         "release" => release::command(rest),

@@ -1,7 +1,9 @@
 //! `cargo xtask matrix`: what a user of each supported distribution gets, in root folders of them.
 //!
-//! A root folder has the packages that README names, and nothing else. The toolchain, the downloaded
-//! crates and the sources are those of this machine. cargo works offline in it.
+//! A root folder has the packages that README names, and nothing else: first a C linker alone, for the
+//! build, then the libraries that a program opens, then what the features `bindgen` and `rdma-sys` need.
+//! The toolchain, the downloaded crates and the sources are those of this machine. cargo works offline
+//! in it.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -23,14 +25,28 @@ const DISTRIBUTIONS: &[(&str, &str, Archive)] = &[
     ("Debian 12", "bookworm", Archive::Debian),
     ("Debian 13", "trixie", Archive::Debian),
     ("Debian unstable", "sid", Archive::Debian),
+    ("Ubuntu 22.04", "jammy", Archive::Ubuntu),
     ("Ubuntu 24.04", "noble", Archive::Ubuntu),
 ];
 
 /// The packages that README names for a build.
-const PACKAGES: &str = "gcc,libibverbs-dev,libclang-dev";
+const PACKAGES: &str = "gcc,libc6-dev";
 
-/// The further packages of the feature `rdma-sys`, besides an old libclang.
-const PACKAGES_OF_RDMA_SYS: [&str; 2] = ["librdmacm-dev", "pkg-config"];
+/// The package that README names for running programs.
+const PACKAGE_TO_RUN: &str = "ibverbs-providers";
+
+/// The package whose library a program opens first, which it names where that is missing.
+const FIRST_MISSING: &str = "libibverbs1";
+
+/// The further packages of the feature `bindgen`.
+const PACKAGES_OF_BINDGEN: [&str; 4] =
+    ["libclang-dev", "libibverbs-dev", "librdmacm-dev", "pkg-config"];
+
+/// The oldest rdma-core whose headers the driver can be built with.
+const OLDEST_HEADERS: u32 = 43;
+
+/// The example that is built and run, in the root folder.
+const EXAMPLE: &str = "/build/debug/examples/rc_pingpong";
 
 /// Runs a command in a root folder, with mounts that end with it: `ROOT SOURCES TOOLCHAIN CARGO_HOME`,
 /// then the command.
@@ -54,6 +70,12 @@ enum Cell {
     NotRun,
 }
 
+impl Cell {
+    fn of(passed: bool) -> Self {
+        if passed { Self::Passed } else { Self::Failed }
+    }
+}
+
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -70,10 +92,17 @@ struct Row {
     rdma_core: String,
     libclang: String,
     features: &'static str,
-    /// Build, demo, tests.
-    cells: [Cell; 3],
+    cells: Cells,
     note: String,
 }
+
+/// Build, missing library named, demo, tests.
+type Cells = [Cell; 4];
+
+/// The cells of a row, and what failed.
+type Outcome = (Cells, String);
+
+const NOT_RUN: Cells = [Cell::NotRun, Cell::NotRun, Cell::NotRun, Cell::NotRun];
 
 /// `cargo xtask matrix [--keyring FILE] [SUITE ...]`.
 pub fn command(arguments: &[String]) -> Result {
@@ -118,9 +147,9 @@ fn distribution(
         .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let root = Root { path: folder.join(suite), log: folder.join(format!("{suite}.log")) };
     root.delete()?;
-    let row = |features, libclang, cells, note| Row {
+    let row = |features, libclang, (cells, note): Outcome| Row {
         distribution: name,
-        rdma_core: root.version("libibverbs-dev").unwrap_or_default(),
+        rdma_core: root.version("libibverbs1").unwrap_or_default(),
         libclang,
         features,
         cells,
@@ -128,23 +157,25 @@ fn distribution(
     };
     if let Err(reason) = root.make(suite, archive, keyring) {
         root.delete()?;
-        let cells = [Cell::NotRun, Cell::NotRun, Cell::NotRun];
-        return Ok(vec![row("default", String::new(), cells, reason)]);
+        return Ok(vec![row("default", "–".to_owned(), (NOT_RUN, reason))]);
     }
-    let mut rows = vec![{
-        let (cells, note) = root.check(None)?;
-        row("default", root.newest_libclang(), cells, note)
-    }];
+    let mut rows = Vec::new();
+    let default = root.check_default();
+    rows.push(row("default", "–".to_owned(), default));
+    let bindgen = root.check_bindgen()?;
+    rows.push(row("bindgen", root.newest_libclang(), bindgen));
     match root.add_rdma_sys() {
+        Ok(Some(_)) if root.rdma_core_is_below(OLDEST_HEADERS) => {
+            println!(
+                "{name} has headers older than rdma-core {OLDEST_HEADERS}, which rdma-sys needs"
+            );
+        }
         Ok(Some(version)) => {
-            let (cells, note) = root.check(Some(version))?;
-            rows.push(row("rdma-sys", version.to_string(), cells, note));
+            let outcome = root.check_rdma_sys(version)?;
+            rows.push(row("rdma-sys", version.to_string(), outcome));
         }
         Ok(None) => println!("{name} has no libclang 15 or 14, which rdma-sys needs"),
-        Err(reason) => {
-            let cells = [Cell::NotRun, Cell::NotRun, Cell::NotRun];
-            rows.push(row("rdma-sys", String::new(), cells, reason));
-        }
+        Err(reason) => rows.push(row("rdma-sys", String::new(), (NOT_RUN, reason))),
     }
     root.delete()?;
     Ok(rows)
@@ -172,60 +203,111 @@ impl Root {
         if made { Ok(()) } else { Err(format!("no root from {mirror}: {}", self.last_error())) }
     }
 
-    /// Installs what rdma-sys needs. Returns the version of libclang, or `None` if the distribution
-    /// has none that is old enough.
-    fn add_rdma_sys(&self) -> Result<Option<u32>> {
+    /// Installs packages.
+    fn add(&self, packages: &[&str]) -> Result {
         if !self.logged(&mut self.enter(&["apt-get", "-q", "update"]))? {
             return Err(format!("apt-get update failed: {}", self.last_error()));
         }
+        let mut install = self.enter(&["apt-get", "-q", "-y", "--no-install-recommends"]);
+        install.env("DEBIAN_FRONTEND", "noninteractive").arg("install").args(packages);
+        if self.logged(&mut install)? {
+            return Ok(());
+        }
+        Err(format!("apt-get install {} failed: {}", packages.join(" "), self.last_error()))
+    }
+
+    /// Installs a libclang for rdma-sys. Returns its version, or `None` if the distribution has none
+    /// that is old enough.
+    fn add_rdma_sys(&self) -> Result<Option<u32>> {
         for version in [15, 14] {
             let package = format!("libclang-{version}-dev");
-            if !self.logged(&mut self.enter(&["apt-cache", "show", &package]))? {
-                continue;
+            if self.logged(&mut self.enter(&["apt-cache", "show", &package]))? {
+                return self.add(&[&package]).map(|()| Some(version));
             }
-            let mut install = self.enter(&["apt-get", "-q", "-y", "--no-install-recommends"]);
-            install.env("DEBIAN_FRONTEND", "noninteractive").args(["install", &package]);
-            return if self.logged(install.args(PACKAGES_OF_RDMA_SYS))? {
-                Ok(Some(version))
-            } else {
-                Err(format!("apt-get install {package} failed: {}", self.last_error()))
-            };
         }
         Ok(None)
     }
 
-    /// Builds the library, runs the demo and the unit tests, with the feature `rdma-sys` if a
-    /// libclang is named. The second value says what failed.
-    fn check(&self, libclang: Option<u32>) -> Result<([Cell; 3], String)> {
-        let features: &[&str] = if libclang.is_some() { &["--features", "rdma-sys"] } else { &[] };
-        let cargo = |arguments: &[&str]| {
-            let mut command = self.enter(&["cargo"]);
-            if let Some(version) = libclang {
-                command.env("LIBCLANG_PATH", format!("/usr/lib/llvm-{version}/lib"));
-            }
-            command.args(arguments).args(features);
-            command
+    /// Builds with a linker alone, runs the example without libraries and with them, and runs the unit
+    /// tests.
+    fn check_default(&self) -> Outcome {
+        let mut cells = NOT_RUN;
+        let note = self.fill_default(&mut cells).err().unwrap_or_default();
+        (cells, note)
+    }
+
+    fn fill_default(&self, [build, named, demo, tests]: &mut Cells) -> Result {
+        let logged = |cell: &mut Cell, command: &mut Command| {
+            *cell = Cell::of(self.logged(command)?);
+            if matches!(cell, Cell::Passed) { Ok(()) } else { Err(self.last_error()) }
         };
-        if !self.logged(&mut cargo(&["build", "--package", "mlx5", "--lib"]))? {
-            let cells = [Cell::Failed, Cell::NotRun, Cell::NotRun];
+        let example = ["cargo", "build", "--package", "mlx5", "--lib", "--example", "rc_pingpong"];
+        logged(build, &mut self.enter(&example))?;
+        let said = self.without_libraries()?;
+        *named = Cell::of(said.contains(FIRST_MISSING));
+        if matches!(named, Cell::Failed) {
+            return Err(format!("the example does not name {FIRST_MISSING}: {said}"));
+        }
+        self.add(&[PACKAGE_TO_RUN])?;
+        let conversed = demo::converse(|| self.enter(&[EXAMPLE]), &[]);
+        *demo = Cell::of(conversed.is_ok());
+        logged(tests, &mut self.unit_tests())?;
+        conversed
+    }
+
+    /// What the example says where no library is installed.
+    fn without_libraries(&self) -> Result<String> {
+        let output = self
+            .enter(&[EXAMPLE])
+            .args(["--listen", "127.0.0.1:0"])
+            .output()
+            .map_err(|error| format!("cannot run unshare: {error}"))?;
+        Ok(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+
+    /// Compares the bindings with the headers of the distribution.
+    fn check_bindgen(&self) -> Result<Outcome> {
+        if let Err(reason) = self.add(&PACKAGES_OF_BINDGEN) {
+            return Ok((NOT_RUN, reason));
+        }
+        let features = ["--package", "mlx5-sys", "--features", "bindgen,cm"];
+        let mut build = self.enter(&["cargo", "build", "--lib"]);
+        if !self.logged(build.args(features))? {
+            let cells = [Cell::Failed, Cell::NotRun, Cell::NotRun, Cell::NotRun];
             return Ok((cells, self.last_error()));
         }
-        let example = ["build", "--package", "mlx5", "--example", "rc_pingpong"];
-        let demo = if self.logged(&mut cargo(&example))? {
-            demo::converse(|| self.enter(&["/build/debug/examples/rc_pingpong"]), &[])
-        } else {
-            Err(self.last_error())
+        let mut test = self.enter(&["cargo", "test", "--lib", "--test", "bindings"]);
+        let passed = self.logged(test.args(features))?;
+        let note = if passed { String::new() } else { self.last_error() };
+        Ok(([Cell::Passed, Cell::NotRun, Cell::NotRun, Cell::of(passed)], note))
+    }
+
+    /// Builds the library, runs the demo and the unit tests, with the feature `rdma-sys`.
+    fn check_rdma_sys(&self, libclang: u32) -> Result<Outcome> {
+        let feature = |mut command: Command| {
+            command.env("LIBCLANG_PATH", format!("/usr/lib/llvm-{libclang}/lib"));
+            command.args(["--features", "rdma-sys"]);
+            command
         };
-        let tests = ["test", "--package", "mlx5", "--package", "mlx5-sys", "--lib"];
-        let tests = self.logged(&mut cargo(&tests))?;
-        let cell = |passed| if passed { Cell::Passed } else { Cell::Failed };
-        let cells = [Cell::Passed, cell(demo.is_ok()), cell(tests)];
+        let example = ["cargo", "build", "--package", "mlx5", "--lib", "--example", "rc_pingpong"];
+        if !self.logged(&mut feature(self.enter(&example)))? {
+            let cells = [Cell::Failed, Cell::NotRun, Cell::NotRun, Cell::NotRun];
+            return Ok((cells, self.last_error()));
+        }
+        let demo = demo::converse(|| self.enter(&[EXAMPLE]), &[]);
+        let tests = self.logged(&mut feature(self.unit_tests()))?;
+        let cells = [Cell::Passed, Cell::NotRun, Cell::of(demo.is_ok()), Cell::of(tests)];
         let note = match demo {
             Err(sentence) => sentence,
             Ok(()) if !tests => self.last_error(),
             Ok(()) => String::new(),
         };
         Ok((cells, note))
+    }
+
+    /// The unit tests of the driver and of the bindings.
+    fn unit_tests(&self) -> Command {
+        self.enter(&["cargo", "test", "--package", "mlx5", "--package", "mlx5-sys", "--lib"])
     }
 
     /// A command in the root folder; arguments may be added.
@@ -288,6 +370,13 @@ impl Root {
         Some(version.split(['-', '+', '~']).next()?.to_owned())
     }
 
+    /// Whether the installed rdma-core is older than a version.
+    fn rdma_core_is_below(&self, version: u32) -> bool {
+        let installed = self.version("libibverbs-dev").unwrap_or_default();
+        let major = installed.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        major.is_none_or(|major| major < version)
+    }
+
     /// The newest libclang that is installed.
     fn newest_libclang(&self) -> String {
         let listed = self.dpkg(&["-W", "-f", "${Package}\n", "libclang1-*"]).unwrap_or_default();
@@ -321,13 +410,15 @@ fn toolchain() -> String {
 }
 
 fn print(rows: &[Row]) {
-    println!("\n| distribution | rdma-core | libclang | features | build | demo | tests |");
-    println!("|---|---|---|---|---|---|---|");
-    for Row { distribution, rdma_core, libclang, features, cells: [build, demo, tests], note } in
-        rows
-    {
+    println!(
+        "\n| distribution | rdma-core | libclang | features | build | names package | demo | tests |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for Row { distribution, rdma_core, libclang, features, cells, note } in rows {
+        let cells: Vec<String> = cells.iter().map(Cell::to_string).collect();
         println!(
-            "| {distribution} | {rdma_core} | {libclang} | {features} | {build} | {demo} | {tests} |"
+            "| {distribution} | {rdma_core} | {libclang} | {features} | {} |",
+            cells.join(" | ")
         );
         if !note.is_empty() {
             eprintln!("{distribution}, {features}: {note}");

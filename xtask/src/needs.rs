@@ -34,7 +34,7 @@ pub const KERNEL_HEADERS: &str =
 /// Ubuntu's.
 pub const KERNEL_HEADERS_OF_UBUNTU: &str = "linux-headers-generic";
 
-/// The requirements of `cargo build`, besides libclang (see [`crate::libclang`]).
+/// The requirements of building all packages and of running programs on the model.
 pub const BUILD: &[Need] = &[
     Need { package: "gcc", evidence: &[Evidence::Program("cc")] },
     Need { package: "libc6-dev", evidence: &[Evidence::Path("/usr/include/stdio.h")] },
@@ -44,7 +44,7 @@ pub const BUILD: &[Need] = &[
     },
 ];
 
-/// The further requirements of the tests: programs that run on the model, what the features `cm`
+/// The further requirements of the tests, besides libclang (see [`crate::libclang`]): programs that run on the model, what the features `cm`
 /// and `rdma-sys` are built with, and what the crate sideway is.
 pub const TEST: &[Need] = &[
     Need { package: "pkg-config", evidence: &[Evidence::Program("pkg-config")] },

@@ -29,7 +29,11 @@ struct Package {
 
 /// The packages, the workspace's own last: its folder contains all others.
 const PACKAGES: &[Package] = &[
-    Package { name: "mlx5-sys", folder: "mlx5-sys", tests: &[("ifc", &["ifc"])] },
+    Package {
+        name: "mlx5-sys",
+        folder: "mlx5-sys",
+        tests: &[("ifc", &["ifc"]), ("load", &["loading"])],
+    },
     Package { name: "mlx5-diag", folder: "diag", tests: &[("decode", &["decode"])] },
     Package { name: "mlx5-conformance", folder: "conformance", tests: &[] },
     Package { name: "mlx5-model", folder: "model", tests: &[("frontend", &["manual", "linked"])] },

@@ -28,15 +28,20 @@ pub fn command() -> Result {
 ///
 /// Installs nothing and leaves the network alone where nothing is missing.
 pub fn ready(purpose: For) -> Result {
-    if !missing(purpose).is_empty() || !libclang::is_installed() {
+    if !missing(purpose).is_empty() || lacks_libclang(purpose) {
         install(purpose)?;
     }
-    if libclang::is_installed() {
+    if !lacks_libclang(purpose) {
         return Ok(());
     }
     Err("no libclang was found: install libclang-dev, or let LIBCLANG_PATH name the folder or file \
          of one"
         .to_owned())
+}
+
+/// Whether the tests lack libclang, with which they compare bindings with the headers.
+fn lacks_libclang(purpose: For) -> bool {
+    purpose == For::Testing && !libclang::is_installed()
 }
 
 fn missing(purpose: For) -> Vec<&'static Need> {
@@ -96,7 +101,7 @@ impl Authority {
 
 fn install(purpose: For) -> Result {
     let mut packages: Vec<&str> = missing(purpose).iter().map(|need| need.package).collect();
-    let libclang_missing = !libclang::is_installed();
+    let libclang_missing = lacks_libclang(purpose);
     if !needs::program_exists("apt-get") {
         if libclang_missing {
             packages.push(libclang::PACKAGE_OF_ANY_VERSION);

@@ -209,6 +209,8 @@ impl Content {
         let name = provider.file_name().unwrap_or_default().to_string_lossy().into_owned();
         self.archive.copy(&format!("usr/lib/x86_64-linux-gnu/libibverbs/{name}"), &provider)?;
         self.add_libraries(&provider)?;
+        // Programs of the workspace open it by this name.
+        self.archive.copy("lib/x86_64-linux-gnu/libmlx5.so.1", &provider)?;
         let driver = self.userland.find("etc/libibverbs.d/mlx5.driver")?;
         self.archive.copy("etc/libibverbs.d/mlx5.driver", &driver)
     }
