@@ -78,11 +78,15 @@ pub fn fork_status() -> ForkStatus {
 ///
 /// # Errors
 /// - [`Error::Library`]: libibverbs is not installed.
-/// - [`Error::Call`]: EINVAL where memory was registered before, ENOSYS where the kernel cannot keep
-///   memory from children.
+/// - [`Error::Call`]: where it is needed, EINVAL if memory was registered before, ENOSYS if the kernel
+///   cannot keep memory from children.
 #[doc(alias = "ibv_fork_init")]
 pub fn fork_init() -> Result<ForkStatus> {
     Library::Verbs.open()?;
+    // libibverbs 44 would take memory from children all the same. Later versions do so only if asked to.
+    if fork_status() == ForkStatus::Unneeded && std::env::var_os("RDMAV_USE_MADVISE").is_none() {
+        return Ok(ForkStatus::Unneeded);
+    }
     // SAFETY: it sets libibverbs up, and changes no memory of the program's. libibverbs takes its
     // own locks.
     match unsafe { ibv_fork_init() } {
