@@ -37,6 +37,7 @@ impl Errno {
     pub fn name(self) -> Option<&'static str> {
         Some(match self.0 {
             libc::EPERM => "EPERM",
+            libc::ELIBACC => "ELIBACC",
             libc::ENOENT => "ENOENT",
             libc::EINTR => "EINTR",
             libc::EIO => "EIO",

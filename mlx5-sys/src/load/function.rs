@@ -52,8 +52,11 @@ mod found {
         fn find(&self) -> *mut c_void {
             let address = dynamic::find(self.library, self.name, self.version);
             if address.is_null() {
+                let is_open = !dynamic::open(self.library).is_null();
                 // SAFETY: libc gives the address of this thread's errno.
-                unsafe { *libc::__errno_location() = libc::ELIBACC };
+                unsafe {
+                    *libc::__errno_location() = if is_open { libc::ENOSYS } else { libc::ELIBACC };
+                }
             } else {
                 self.address.store(address, Ordering::Release);
             }
