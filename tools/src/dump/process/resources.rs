@@ -89,7 +89,7 @@ fn read(payload: &[u8], device: &str) -> Vec<QueuePairResource> {
                 pid: number(RES_PID),
                 kind: byte(RES_TYPE)?,
                 state: byte(RES_STATE)?,
-                remote: number(RES_RQPN),
+                remote: number(RES_RQPN).filter(|peer| *peer != 0),
             })
         })
         .collect()

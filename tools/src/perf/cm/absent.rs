@@ -15,8 +15,8 @@ use crate::perf::station::{Connector, Endpoint, Side};
 /// Returns the error of all that needs librdmacm.
 fn absent<T>() -> Result<T> {
     Err(Error::Told(
-        "this build of `mlx5` has no rdma_cm: install librdmacm-dev (Fedora: rdma-core-devel) and \
-         build it with `--features cm`, or leave --cm (-R) out"
+        "this build of `mlx5` has no rdma_cm: build it with `--features cm` and \
+         install librdmacm1 (Fedora: librdmacm), or leave --cm (-R) out"
             .to_owned(),
     ))
 }
