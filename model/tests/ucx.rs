@@ -74,15 +74,19 @@ fn perftest(model: Model, transport: &str, test: &str, size: &str) {
 
 /// The same with its objects made by firmware command ("y"), or by verbs ("n").
 fn perftest_by(model: Model, transport: &str, test: &str, size: &str, by_command: &str) {
-    let iterations = ITERATIONS.to_string();
-    let arguments = ["-t", test, "-s", size, "-n", &iterations, "-w", "10"];
     let variables = [
         ("UCX_TLS", transport),
         ("UCX_NET_DEVICES", "mlx5_0:1"),
         // "y" fails where it cannot be.
         ("UCX_IB_MLX5_DEVX", by_command),
     ];
-    let (server, client) = model.pair_where("ucx_perftest", &arguments, &variables);
+    perftest_where(model, test, size, &variables);
+}
+
+fn perftest_where(model: Model, test: &str, size: &str, variables: &[(&str, &str)]) {
+    let iterations = ITERATIONS.to_string();
+    let arguments = ["-t", test, "-s", size, "-n", &iterations, "-w", "10"];
+    let (server, client) = model.pair_where("ucx_perftest", &arguments, variables);
     assert_content(&server);
     assert_content(&client);
     // Iterations, then times, bandwidths and rates.
@@ -92,6 +96,17 @@ fn perftest_by(model: Model, transport: &str, test: &str, size: &str, by_command
     let numbers = numbers.unwrap_or_else(|_| panic!("no row of numbers in {client}"));
     assert!(numbers.len() == 8 && numbers[0] == f64::from(ITERATIONS), "{client}");
     assert!(numbers[2] > 0.0, "{client}");
+}
+
+/// It chooses device, GID, transport and the way of making objects. Only shared memory and TCP, which it
+/// prefers within a machine, are left out.
+#[test]
+fn everything_else_by_default() {
+    for model in [INFINIBAND, ROCE] {
+        for (test, size) in [("tag_lat", "8"), ("tag_bw", "262144")] {
+            perftest_where(model, test, size, &[("UCX_TLS", "ib")]);
+        }
+    }
 }
 
 #[test]
