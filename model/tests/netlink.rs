@@ -152,12 +152,22 @@ impl Socket {
             assert!(fd >= 0, "{}", io::Error::last_os_error());
             let mut address: libc::sockaddr_nl = zeroed();
             address.nl_family = libc::AF_NETLINK as u16;
-            let mut length = size_of_val(&address) as libc::socklen_t;
+            let length = size_of_val(&address) as libc::socklen_t;
             assert_eq!(libc::bind(fd, (&raw const address).cast(), length), 0);
-            assert_eq!(libc::getsockname(fd, (&raw mut address).cast(), &mut length), 0);
+            Self::of(OwnedFd::from_raw_fd(fd))
+        }
+    }
+
+    fn of(fd: OwnedFd) -> Self {
+        // SAFETY: all zeros is a valid address, and the call writes at most its length.
+        unsafe {
+            let mut address: libc::sockaddr_nl = zeroed();
+            let mut length = size_of_val(&address) as libc::socklen_t;
+            let to = (&raw mut address).cast();
+            assert_eq!(libc::getsockname(fd.as_raw_fd(), to, &mut length), 0);
             assert_eq!((address.nl_family, length), (libc::AF_NETLINK as u16, 12));
             assert_ne!(address.nl_pid, 0);
-            Self { fd: OwnedFd::from_raw_fd(fd), port: address.nl_pid }
+            Self { fd, port: address.nl_pid }
         }
     }
 
@@ -530,4 +540,88 @@ fn a_program_that_does_not_read_is_refused_and_loses_nothing() {
     assert!(socket.receive().is_none());
     assert_eq!(socket.one(SYS_GET, &[]).unwrap().number(COPY_ON_FORK), 1);
     assert!(!socket.one(SYS_GET, &[]).unwrap().has(DEV_INDEX));
+}
+
+#[test]
+fn pointers_to_nothing_are_refused() {
+    let _alone = alone();
+    let socket = Socket::open();
+    let fd = socket.fd.as_raw_fd();
+    // SAFETY: the model looks at the pointers as the kernel does, and finds nothing.
+    let results = unsafe {
+        [
+            libc::sendmsg(fd, std::ptr::null(), 0),
+            libc::recvmsg(fd, null_mut(), libc::MSG_DONTWAIT),
+            libc::bind(fd, std::ptr::null(), 12) as isize,
+            libc::getsockname(fd, null_mut(), null_mut()) as isize,
+        ]
+    };
+    assert_eq!(results, [-1; 4]);
+    assert_eq!(socket.one(SYS_GET, &[]).unwrap().number(COPY_ON_FORK), 1);
+}
+
+#[test]
+fn a_forked_child_goes_on_with_its_parents_socket() {
+    let _alone = alone();
+    let socket = Socket::open();
+    // SAFETY: the child makes a few calls, and ends without running anything of the parent's.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let listed = Socket::of(socket.fd).list(GET, &[]).len();
+        // SAFETY: as above.
+        unsafe { libc::_exit(listed as i32) };
+    }
+    let mut status = 0;
+    // SAFETY: the call writes the status of the child, which is waited for once.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(libc::WEXITSTATUS(status), devices().len() as i32, "{status:#x}");
+    // The parent's is its own as before.
+    assert_eq!(socket.list(GET, &[]).len(), devices().len());
+}
+
+#[test]
+fn read_and_write_serve_as_well() {
+    let _alone = alone();
+    let socket = Socket::open();
+    let fd = socket.fd.as_raw_fd();
+    // SYS_GET.
+    let request = [16u8, 0, 0, 0, 6, 20, 1, 0, 77, 0, 0, 0, 0, 0, 0, 0];
+    let mut room = [0u8; 256];
+    // SAFETY: the calls read and write at most the arrays' lengths.
+    let (sent, got) = unsafe {
+        let sent = libc::write(fd, request.as_ptr().cast(), request.len());
+        (sent, libc::read(fd, room.as_mut_ptr().cast(), room.len()))
+    };
+    assert_eq!(sent, 16);
+    let told = Told::new(&room[16..got as usize]);
+    assert_eq!(told.number(COPY_ON_FORK), 1);
+}
+
+#[test]
+fn sockets_that_threads_open_at_once_are_each_their_own() {
+    /// In a process of its own: the first socket makes the table of them.
+    const ROLE: &str = "netlink-threads";
+    if std::env::var_os("MLX5_TEST_ROLE").is_some_and(|role| role == ROLE) {
+        let barrier = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let sockets = [Socket::open(), Socket::open()];
+                    for socket in sockets {
+                        assert!(socket.one(SYS_GET, &[]).is_ok());
+                    }
+                });
+            }
+        });
+        return;
+    }
+    for _ in 0..50 {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "sockets_that_threads_open_at_once_are_each_their_own"])
+            .env("MLX5_TEST_ROLE", ROLE)
+            .stdout(std::process::Stdio::null())
+            .status();
+        assert!(status.unwrap().success());
+    }
 }

@@ -108,6 +108,17 @@ impl Private {
         claim(owner.as_raw_fd());
         Self(owner)
     }
+
+    /// Moves a descriptor out of the way of the program's own, and makes it private. Where the limit of open
+    /// files is too low for that, it keeps its number.
+    pub fn aside(low: OwnFd) -> Self {
+        /// Programs expect their own to be low, and `select` takes none from 1024 on.
+        const HIGH: usize = 512;
+        // SAFETY: F_DUPFD_CLOEXEC passes no memory. It creates a descriptor, which has no other owner.
+        let high =
+            unsafe { OwnFd::new(system::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH)) };
+        Self::new(high.unwrap_or(low))
+    }
 }
 
 impl Deref for Private {

@@ -9,8 +9,6 @@ use std::time::Duration;
 /// A descriptor that the program cannot close.
 pub(crate) type Fd = Private;
 
-/// Descriptors are moved to this number or above, so that programs get the numbers they expect.
-const HIGH: RawFd = 512;
 /// Bytes of buffer to request in each direction.
 static BUFFER: libc::c_int = 4 << 20;
 
@@ -91,19 +89,14 @@ pub(crate) fn complain_of_shortage(error: &io::Error) {
     });
 }
 
-/// Takes ownership of a descriptor that a system call has just created, and moves it to [`HIGH`] or
-/// above. A negative `result` means that the call failed.
+/// Takes ownership of a descriptor that a system call has just created, and moves it out of the way of the
+/// program's own. A negative `result` means that the call failed.
 ///
 /// # Safety
 /// A `result` that is not negative is an open descriptor without another owner.
 pub(crate) unsafe fn own(result: libc::c_int) -> io::Result<Fd> {
     // SAFETY: the caller guarantees that the descriptor is open and has no other owner.
-    let low = unsafe { OwnFd::new(result) }?;
-    // SAFETY: F_DUPFD_CLOEXEC passes no memory. It creates a descriptor, which has no other owner.
-    let high =
-        unsafe { OwnFd::new(system::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH as usize)) };
-    // The limit of open files may be too low to move the descriptor.
-    Ok(Private::new(high.unwrap_or(low)))
+    unsafe { OwnFd::new(result) }.map(Private::aside)
 }
 
 /// Returns a socket of a kind (`SOCK_SEQPACKET`, `SOCK_STREAM`, with flags).

@@ -6,7 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
-use super::socket;
+use super::{listing, socket};
 use crate::identity::{GidEntry, Identity};
 use crate::private::{files, system};
 use crate::wire::{ethernet, gid, mac};
@@ -16,7 +16,7 @@ const ADDRESSES: usize = 8;
 /// Upper bytes of the node GUID where the interface has no Ethernet address: the model's own.
 const OUI: u64 = 0x0050_6b4b << 40;
 /// The flag of an IPv6 address that another node has (`IFA_F_DADFAILED`).
-const DUPLICATE: u32 = 0x08;
+pub(super) const DUPLICATE: u32 = 0x08;
 
 /// A network interface, or one address of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,12 +95,12 @@ impl Interface {
     /// # Errors
     /// Those of listing the interfaces.
     pub(crate) fn addresses(&self) -> io::Result<Option<Vec<[u8; 16]>>> {
-        let all = addresses()?;
-        let known = all.iter().find(|known| known.index == self.index);
-        Ok(known.map(|known| match self.only {
-            Some(only) => known.gids.iter().copied().filter(|gid| *gid == only).collect(),
-            None => known.in_order(),
-        }))
+        let Some(mut gids) = listing::addresses(self.index)? else { return Ok(None) };
+        match self.only {
+            Some(only) => gids.retain(|gid| *gid == only),
+            None => gids.sort_by_key(|gid| rank(gid, &self.mac)),
+        }
+        Ok(Some(gids))
     }
 
     /// Returns the GID that the port has in any case, as Linux gives it: the link-local address made of

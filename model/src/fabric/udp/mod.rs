@@ -1,7 +1,7 @@
 //! RoCEv2 over UDP: packets to and from ports that are not on this machine.
 //!
 //! - [`interface`] is where a port is: addresses and MTU of a network interface; [`changes`] tells when
-//!   they have changed.
+//!   they have changed, and [`listing`] what they are then.
 //! - [`socket`] sends and receives packets with known IP headers.
 //! - [`share`] says which process of the machine receives for an address.
 //!
@@ -17,6 +17,7 @@
 
 mod changes;
 mod interface;
+mod listing;
 mod share;
 mod socket;
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, off_t, size_t, ssize_t};
 
 use super::super::driver::running::Running;
+use super::super::netlink::Socket;
 use super::super::objects::map;
 use super::super::observe;
 use super::super::process::descriptors::{self, Descriptors, OpenFile};
@@ -17,6 +18,7 @@ use super::super::visitor;
 use super::interfaces;
 use super::memory::{self, Door};
 use super::open::{self, owned};
+use super::sockets;
 use crate::frontend::cm::{self, CmFile};
 
 /// Returns the file behind a descriptor of the model, if it is one of this type.
@@ -210,6 +212,9 @@ interpose! {
                     },
                     |written| written as ssize_t,
                 );
+            }
+            if let Some(socket) = file::<Socket>(fd) {
+                return sockets::written(&socket, from, length);
             }
         } else if descriptors::is_inherited_channel(fd) {
             // What Linux says to a process with other credentials than the one that opened it.

@@ -12,7 +12,7 @@ use super::super::objects::file::CommandFile;
 use super::super::process::descriptors::{
     self, Descriptors, Inherited, LIMIT, OpenFile, foreign, inherited, is_entered, is_same_file,
 };
-use super::super::process::errno::{Result, errno, set_errno};
+use super::super::process::errno::{Result, errno, last, set_errno};
 use super::super::process::real;
 use super::super::settings;
 use super::super::tree::sysfs;
@@ -89,6 +89,30 @@ pub(super) fn connections(flags: c_int) -> c_int {
 /// Opens a socket of RDMA netlink. Returns it, or -1 with errno.
 pub(super) fn netlink(kind: c_int) -> c_int {
     made(|| Socket::open(kind).map(|(fd, socket)| (fd, Arc::new(socket) as _)))
+}
+
+/// Gives a child that has a parent's socket of RDMA netlink one of its own under the same number.
+pub(super) fn netlink_again(fd: c_int) -> Option<Arc<Socket>> {
+    let before = errno();
+    let again = Socket::open(libc::SOCK_RAW).and_then(|(new, socket)| {
+        let socket = Arc::new(socket);
+        // SAFETY: the numbers are those of the new socket, and of the one that it replaces. The new one is
+        // closed once.
+        let replaced = unsafe {
+            // FD_CLOEXEC is a flag of the number, which the program has set.
+            let flags = system::fcntl(fd, libc::F_GETFD, 0);
+            let flags = if flags == libc::FD_CLOEXEC { libc::O_CLOEXEC } else { 0 };
+            let replaced = real::dup3(new, fd, flags);
+            system::close(new);
+            replaced
+        };
+        if replaced < 0 {
+            return Err(last());
+        }
+        Descriptors::own().enter(fd, socket.clone()).map(|()| socket)
+    });
+    set_errno(before);
+    again.ok()
 }
 
 /// Makes a file, with its first descriptor. Returns the descriptor, or -1 with errno.

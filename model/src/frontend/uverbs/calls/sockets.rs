@@ -5,6 +5,7 @@ use std::sync::Arc;
 use libc::{c_int, c_void, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 use super::super::netlink::{Side, Socket};
+use super::super::process::descriptors::{self, Inherited};
 use super::super::process::errno::{Errno, Result, errno, set_errno};
 use super::super::process::{real, user};
 use super::super::tree::discovery::{Discovery, discovery};
@@ -14,9 +15,16 @@ use super::open::{self, owned};
 /// Netlink family of RDMA, over which the kernel names its own devices only.
 const NETLINK_RDMA: c_int = 20;
 
-/// Returns the socket of RDMA netlink behind a descriptor.
+/// Returns the socket of RDMA netlink behind a descriptor. One that came over a fork is served by the parent's
+/// process no more, so the child gets one of its own under the same number.
 fn netlink(fd: c_int) -> Option<Arc<Socket>> {
-    if owned(fd) { file(fd) } else { None }
+    if owned(fd) {
+        return file(fd);
+    }
+    if descriptors::inherited(fd) == Inherited::Netlink && descriptors::is_same_file(fd) {
+        return open::netlink_again(fd);
+    }
+    None
 }
 
 /// Returns what a call returns that does this.
@@ -41,6 +49,16 @@ fn served(socket: &Socket, bytes: Result<Vec<u8>>) -> ssize_t {
     }
 }
 
+/// Sends what a program has at an address by a socket of RDMA netlink.
+pub(super) fn written(socket: &Socket, from: *const c_void, length: usize) -> ssize_t {
+    let bytes = if length > Socket::LONGEST {
+        Err(Errno::EMSGSIZE)
+    } else {
+        user::read(from as u64, length)
+    };
+    served(socket, bytes)
+}
+
 /// The program has received a message, which may have made room for more, and wants to know from whom if
 /// `address` is not null.
 fn received(socket: &Socket, got: ssize_t, address: u64, length: u64) -> ssize_t {
@@ -53,8 +71,16 @@ fn received(socket: &Socket, got: ssize_t, address: u64, length: u64) -> ssize_t
     got
 }
 
+/// Returns the header of a message, whose pointers may lead nowhere.
+fn header(message: *const msghdr) -> Result<msghdr> {
+    let bytes = user::read(message as u64, size_of::<msghdr>())?;
+    // SAFETY: it has the bytes of a header: integers and pointers, which may have any value.
+    Ok(unsafe { bytes.as_ptr().cast::<msghdr>().read_unaligned() })
+}
+
 /// Returns the bytes that `sendmsg` is given.
-fn gathered(message: &msghdr) -> Result<Vec<u8>> {
+fn gathered(message: *const msghdr) -> Result<Vec<u8>> {
+    let message = header(message)?;
     const PIECE: usize = size_of::<libc::iovec>();
     /// Most pieces (`UIO_MAXIOV`).
     const PIECES: usize = 1024;
@@ -71,6 +97,41 @@ fn gathered(message: &msghdr) -> Result<Vec<u8>> {
         bytes.extend(user::read(address, length)?);
     }
     Ok(bytes)
+}
+
+/// `recv`.
+///
+/// # Safety
+/// The contract of that function holds.
+unsafe fn taken(fd: c_int, to: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller keeps the contract.
+    let got = unsafe { real::recv(fd, to, length, flags) };
+    match netlink(fd) {
+        Some(socket) => received(&socket, got, 0, 0),
+        None => got,
+    }
+}
+
+/// `recvfrom`.
+///
+/// # Safety
+/// The contract of that function holds.
+unsafe fn taken_from(
+    fd: c_int,
+    to: *mut c_void,
+    length: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    room: *mut socklen_t,
+) -> ssize_t {
+    let Some(socket) = netlink(fd) else {
+        // SAFETY: the caller keeps the contract.
+        return unsafe { real::recvfrom(fd, to, length, flags, address, room) };
+    };
+    let nobody = std::ptr::null_mut();
+    // SAFETY: the caller keeps the contract, and nothing is asked about the sender.
+    let got = unsafe { real::recvfrom(fd, to, length, flags, nobody, std::ptr::null_mut()) };
+    received(&socket, got, address as u64, room as u64)
 }
 
 interpose! {
@@ -114,53 +175,42 @@ interpose! {
     }
     send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t {
         match netlink(fd) {
-            Some(socket) => served(&socket, sent(from, length)),
+            Some(socket) => written(&socket, from, length),
             None => real::send(fd, from, length, flags),
         }
     }
     sendto(fd: c_int, from: *const c_void, length: size_t, flags: c_int, address: *const sockaddr, room: socklen_t) -> ssize_t {
         match netlink(fd) {
-            Some(socket) => served(&socket, sent(from, length)),
+            Some(socket) => written(&socket, from, length),
             None => real::sendto(fd, from, length, flags, address, room),
         }
     }
     sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
         match netlink(fd) {
-            Some(socket) => served(&socket, gathered(&*message)),
+            Some(socket) => served(&socket, gathered(message)),
             None => real::sendmsg(fd, message, flags),
         }
     }
     recv(fd: c_int, to: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
-        let got = real::recv(fd, to, length, flags);
-        match netlink(fd) {
-            Some(socket) => received(&socket, got, 0, 0),
-            None => got,
-        }
+        taken(fd, to, length, flags)
     }
     recvfrom(fd: c_int, to: *mut c_void, length: size_t, flags: c_int, address: *mut sockaddr, room: *mut socklen_t) -> ssize_t {
-        match netlink(fd) {
-            Some(socket) => {
-                let nobody = std::ptr::null_mut();
-                let got = real::recvfrom(fd, to, length, flags, nobody, std::ptr::null_mut());
-                received(&socket, got, address as u64, room as u64)
-            }
-            None => real::recvfrom(fd, to, length, flags, address, room),
-        }
+        taken_from(fd, to, length, flags, address, room)
     }
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
         let Some(socket) = netlink(fd) else { return real::recvmsg(fd, message, flags) };
-        // The kernel would say that the message comes from a socket without a name.
-        let (name, room) = ((*message).msg_name, (*message).msg_namelen);
+        let before = header(message);
         let got = real::recvmsg(fd, message, flags);
-        (*message).msg_namelen = room;
-        received(&socket, got, name as u64, (&raw mut (*message).msg_namelen) as u64)
+        let (Ok(before), true) = (before, got >= 0) else { return received(&socket, got, 0, 0) };
+        // The kernel has said that the message comes from a socket without a name.
+        (*message).msg_namelen = before.msg_namelen;
+        received(&socket, got, before.msg_name as u64, (&raw mut (*message).msg_namelen) as u64)
     }
-}
-
-/// Returns the bytes that a program sends from an address.
-fn sent(from: *const c_void, length: usize) -> Result<Vec<u8>> {
-    if length > Socket::LONGEST {
-        return Err(Errno::EMSGSIZE);
+    // `recv` and `recvfrom` of programs that are built with _FORTIFY_SOURCE.
+    __recv_chk(fd: c_int, to: *mut c_void, length: size_t, _room: size_t, flags: c_int) -> ssize_t {
+        taken(fd, to, length, flags)
     }
-    user::read(from as u64, length)
+    __recvfrom_chk(fd: c_int, to: *mut c_void, length: size_t, _size: size_t, flags: c_int, address: *mut sockaddr, room: *mut socklen_t) -> ssize_t {
+        taken_from(fd, to, length, flags, address, room)
+    }
 }

@@ -14,11 +14,11 @@ use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libc::c_int;
+use libc::{c_int, c_void, size_t, ssize_t};
 
-use super::process::descriptors::OpenFile;
-use super::process::errno::{Errno, Result, last};
-use super::process::{lock, user};
+use super::process::descriptors::{Inherited, OpenFile, aside};
+use super::process::errno::{Errno, Result, errno, last, set_errno};
+use super::process::{lock, real, user};
 use super::request::netlink::{Attributes, Request, attribute, command, find_u32};
 use super::tree::discovery::{Discovery, Offer, discovery};
 use crate::private::{OwnFd, Private, system};
@@ -37,7 +37,21 @@ pub(crate) struct Socket {
     waiting: Mutex<VecDeque<Vec<u8>>>,
 }
 
-impl OpenFile for Socket {}
+impl OpenFile for Socket {
+    /// Leaves it to the kernel, and makes room for what waits.
+    unsafe fn read(&self, fd: c_int, to: *mut c_void, length: size_t) -> Option<ssize_t> {
+        // SAFETY: the caller guarantees that `length` bytes may be written to.
+        let got = unsafe { real::read(fd, to, length) };
+        let before = errno();
+        self.fill();
+        set_errno(before);
+        Some(got)
+    }
+
+    fn inherited(&self) -> Inherited {
+        Inherited::Netlink
+    }
+}
 
 /// What a request is answered with.
 enum Answer {
@@ -65,8 +79,9 @@ impl Socket {
             // SAFETY: F_SETFD passes no memory.
             unsafe { system::fcntl(pair[0], libc::F_SETFD, 0) };
         }
-        // SAFETY: the call has just made the descriptor, so nothing else owns it.
-        let other = Private::new(unsafe { OwnFd::new(pair[1]) }.map_err(|_| last())?);
+        let other = aside(pair[1]).unwrap_or(pair[1]);
+        // SAFETY: the call above has made the descriptor, so nothing else owns it.
+        let other = Private::new(unsafe { OwnFd::new(other) }.map_err(|_| last())?);
         let port = AtomicU32::new(std::process::id());
         Ok((pair[0], Socket { other, port, waiting: Mutex::default() }))
     }
@@ -107,12 +122,13 @@ impl Socket {
     /// Serves what the program has sent.
     pub fn send(&self, sent: &[u8]) -> Result<()> {
         let Discovery::On(offer) = discovery() else { return Err(Errno::ENODEV) };
-        if lock(&self.waiting).len() > WAITING {
-            return Err(Errno::ENOBUFS);
-        }
         let mut rest = sent;
         while let Some((request, behind)) = Request::split(rest) {
             rest = behind;
+            if lock(&self.waiting).len() > WAITING {
+                self.fill();
+                return Err(Errno::ENOBUFS);
+            }
             if request.has(libc::NLM_F_REQUEST) {
                 let replies = replies(offer, &request, self.port.load(Ordering::Relaxed));
                 lock(&self.waiting).extend(replies);

@@ -11,6 +11,7 @@ use super::of_device;
 const LONGEST: usize = 3 << 10;
 
 /// A list of objects of one kind.
+#[derive(Clone, Copy)]
 pub(super) struct List {
     /// The command that asks for it.
     pub command: u16,
@@ -71,8 +72,8 @@ impl List {
     }
 
     fn of_device(&self, device: usize) -> impl Iterator<Item = Attributes> {
-        let all = resources::all(self.command).into_iter();
-        all.filter(move |one| one.device as usize == device).map(|one| entry(&one))
+        let [all] = resources::all([self.command]);
+        all.into_iter().filter(move |one| one.device as usize == device).map(|one| entry(&one))
     }
 
     fn is_at(&self, port: Option<u32>, entry: &Attributes) -> bool {
@@ -94,7 +95,8 @@ pub(super) struct Summary(Vec<(&'static str, Vec<Resource>)>);
 impl Summary {
     /// Asks every process.
     pub fn new() -> Self {
-        Self(LISTS.iter().map(|list| (list.name, resources::all(list.command))).collect())
+        let all = resources::all(LISTS.map(|list| list.command));
+        Self(LISTS.iter().map(|list| list.name).zip(all).collect())
     }
 
     /// Tells of one device.
@@ -117,7 +119,7 @@ impl Summary {
 /// Tells what a device's port has counted: the sum of what the running processes' slices have.
 pub(super) fn counters(offer: &Offer, device: usize) -> Attributes {
     let mut table = Attributes::default();
-    let slices = resources::all(command::STAT_GET);
+    let [slices] = resources::all([command::STAT_GET]);
     for (index, (name, _)) in TRANSPORT.iter().enumerate() {
         let of_slice = |slice: &Resource| {
             let count = slice.attributes.chunks(8).nth(index)?.first_chunk().copied();

@@ -85,16 +85,20 @@ pub(in crate::frontend) enum Inherited {
     Device(usize),
     /// An event channel of connections, which stays the parent's.
     Channel,
+    /// A socket of RDMA netlink: the child gets one of its own at its first use.
+    Netlink,
 }
 
 impl Inherited {
     const CHANNEL: u32 = u32::MAX;
+    const NETLINK: u32 = u32::MAX - 1;
 
     fn word(self) -> u32 {
         match self {
             Self::Nothing => 0,
             Self::Device(device) => device as u32 + 1,
             Self::Channel => Self::CHANNEL,
+            Self::Netlink => Self::NETLINK,
         }
     }
 }
@@ -104,6 +108,7 @@ pub(crate) fn inherited(fd: c_int) -> Inherited {
     match entry(&INHERITED, fd).map_or(0, |entry| entry.load(Ordering::Acquire)) {
         0 => Inherited::Nothing,
         Inherited::CHANNEL => Inherited::Channel,
+        Inherited::NETLINK => Inherited::Netlink,
         device => Inherited::Device(device as usize - 1),
     }
 }
@@ -176,11 +181,13 @@ impl Descriptors {
     pub fn own() -> &'static Self {
         static ASKED: AtomicBool = AtomicBool::new(false);
         loop {
-            if let Some(table) = Self::current() {
-                return table;
+            let others = TABLE.load(Ordering::Acquire);
+            // SAFETY: the pointer is null, or it comes from a box that this function has leaked.
+            match unsafe { others.as_ref() } {
+                Some(table) if table.process == own_process() => return table,
+                _ => {}
             }
             in_children(&ASKED, forget);
-            let others = TABLE.load(Ordering::Acquire);
             let table = Self { process: own_process(), files: Mutex::default() };
             let table = Box::into_raw(Box::new(table));
             if TABLE.compare_exchange(others, table, Ordering::AcqRel, Ordering::Relaxed).is_err() {

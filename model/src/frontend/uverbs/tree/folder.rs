@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::private::{OwnFd, check, files, system};
+use crate::private::{Private, check, files, system};
 
 /// An entry of the tree.
 pub(super) enum Entry {
@@ -228,8 +228,8 @@ fn is_file(path: &Path) -> Option<libc::stat> {
 }
 
 /// Takes the lock on a folder, unless another process has it.
-fn lock(path: &Path) -> io::Result<OwnFd> {
-    let folder = files::open(path, libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)?;
+fn lock(path: &Path) -> io::Result<Private> {
+    let folder = files::open(path, libc::O_DIRECTORY | libc::O_NOFOLLOW, 0).map(Private::aside)?;
     // SAFETY: `flock` passes no memory.
     check(unsafe { system::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })?;
     Ok(folder)
@@ -250,7 +250,7 @@ fn sweep(folder: &Path) {
 /// A tree that is being written. Removed when it is dropped, unless it was renamed.
 struct Draft {
     path: PathBuf,
-    _lock: OwnFd,
+    _lock: Private,
 }
 
 impl Draft {
@@ -270,7 +270,7 @@ impl Draft {
     fn fill(&self, entries: &[(String, Entry)]) -> io::Result<()> {
         let create = |path: &Path, mode: u32| {
             let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-            files::open(path, flags, mode)
+            files::open(path, flags, mode).map(Private::aside)
         };
         for (path, entry) in entries {
             let path = self.path.join(path);
@@ -278,7 +278,7 @@ impl Draft {
                 files::make_folders(parent, 0o700)?;
             }
             match entry {
-                Entry::File(bytes) => (&create(&path, 0o600)?).write_all(bytes)?,
+                Entry::File(bytes) => (&*create(&path, 0o600)?).write_all(bytes)?,
                 Entry::Link(target) => files::link(target, &path)?,
                 Entry::Forbidden => drop(create(&path, 0o000)?),
             }

@@ -19,7 +19,7 @@ use super::super::request::netlink::{Attributes, attribute, command};
 use super::guest::connect;
 use super::message::{Reader, Writer, ask};
 use super::names;
-use crate::fabric::local::socket;
+use crate::fabric::local::socket::{self, Fd};
 
 /// Objects in one answer, which is far shorter than the longest message.
 const PAGE: usize = 4096;
@@ -155,26 +155,34 @@ fn qp_type(kind: Kind) -> u8 {
     }
 }
 
-/// Returns the objects of a kind of every process that answers.
-pub(crate) fn all(kind: u16) -> Vec<Resource> {
+/// Returns the objects of these kinds, kind by kind, of every process that answers.
+pub(crate) fn all<const N: usize>(kinds: [u16; N]) -> [Vec<Resource>; N] {
     let ends = socket::names(&names()).unwrap_or_default();
     let number = |end: &String| end.split_once('.')?.0.parse().ok();
     let hosts: BTreeSet<u32> = ends.iter().filter_map(number).collect();
-    let of = |process| {
-        // One that is gone, or does not answer, has no objects.
-        of(process, kind).inspect_err(|error| tracing::debug!(process, %error, "not listed"))
-    };
-    hosts.into_iter().flat_map(|process| of(process).unwrap_or_default()).collect()
+    let mut all = [const { Vec::new() }; N];
+    for process in hosts {
+        // One that is gone, or does not answer, is not asked for the next kind.
+        let told = connect(process).and_then(|host| {
+            for (all, kind) in all.iter_mut().zip(kinds) {
+                all.extend(of(&host, process, kind)?);
+            }
+            Ok(())
+        });
+        if let Err(error) = told {
+            tracing::debug!(process, %error, "not listed");
+        }
+    }
+    all
 }
 
-fn of(process: u32, kind: u16) -> io::Result<Vec<Resource>> {
-    let host = connect(process)?;
+fn of(host: &Fd, process: u32, kind: u16) -> io::Result<Vec<Resource>> {
     let mut found = Vec::new();
     while found.len() < MOST {
         let mut question = Writer::default();
         question.number(ask::RESOURCES).number(kind.into()).number(found.len() as u32);
-        question.send(&mut &*host)?;
-        let mut reply = Reader::receive(&mut &*host)?;
+        question.send(&mut &**host)?;
+        let mut reply = Reader::receive(&mut &**host)?;
         let count = reply.number()?;
         for _ in 0..count {
             let (device, attributes) = (reply.number()?, reply.bytes()?);
