@@ -309,8 +309,6 @@ fn a_way_that_breaks_is_the_end_where_the_peer_has_no_other() {
                 }
                 other => panic!("{other:?}"),
             }
-            let lost: u64 = mlx5_model::fault_tallies(0).iter().map(|rule| rule.struck).sum();
-            assert!(lost > 0, "the rule took the packets");
             mend_way(level);
             assert_eq!(end.qp.query().unwrap().state, QpState::Error);
             is_quiet(&rig);
