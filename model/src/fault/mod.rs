@@ -90,7 +90,7 @@ impl Impairment {
                 random: Random::seeded(Random::seeded(seed).draw()),
                 tally: Tally::default(),
                 from,
-                until: rule.length.map_or(u64::MAX, |length| from + length),
+                until: rule.applies_for().map_or(u64::MAX, |length| from + length),
                 free: 0,
             }
         };

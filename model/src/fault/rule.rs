@@ -129,4 +129,10 @@ impl Rule {
             effect,
         }
     }
+
+    /// How long it applies, in nanoseconds; `None` if for ever. The time of a flap is how long the link is
+    /// down, however late the command comes at which it goes down.
+    pub fn applies_for(&self) -> Option<u64> {
+        self.length.filter(|_| self.effect != Effect::Device(DeviceEffect::Flap))
+    }
 }

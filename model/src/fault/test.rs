@@ -406,3 +406,12 @@ fn faults_of_the_device_come_at_their_time_or_command() {
     assert_eq!(rules.strike(9 * MS), Some(Strike::Begin(overrun)));
     assert_eq!(rules.strike(9 * MS), None);
 }
+
+#[test]
+fn a_command_may_come_later_than_a_flap_is_long() {
+    let mut rules = rules("command create_qp flap for 1ms");
+    assert!(!rules.command(0x500, 9 * MS));
+    assert_eq!(rules.strike(9 * MS), Some(Strike::Begin(DeviceEffect::Flap)));
+    assert_eq!(rules.deadline(), Some(10 * MS));
+    assert_eq!(rules.strike(10 * MS), Some(Strike::LinkUp));
+}
