@@ -3,7 +3,8 @@
 //! A device holds CQEs of a compressing CQ back until a different CQE comes, until it has as many
 //! as it puts into a block, or until a short time has passed. In the model this time ends when the
 //! entry into the device ends. So all requests of one doorbell become one block, and no CQE waits
-//! for a timer. A single CQE is written as it is.
+//! for a timer. A single CQE is written as it is. A block ends with the ring at the latest: DPDK reads
+//! blocks without a thought of the ring's end (`mlx5_rxtx_vec_sse.h`, rxq_cq_decompress_v).
 //!
 //! In the basic layout, a block takes as many slots of the ring as it has mini-CQEs: the title CQE
 //! in the first, eight mini-CQEs in the second, eight more in the ninth, the seventeenth and so on.
@@ -37,7 +38,8 @@ impl Card {
     /// for solicited events waits for this CQE.
     pub(super) fn post_cqe(&mut self, cqn: u32, entry: &mut Entry, urgent: bool) {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
-        let most = MAX_BLOCK.min(cq.entries as usize);
+        let to_the_end = cq.entries - (cq.producer & (cq.entries - 1));
+        let most = MAX_BLOCK.min(to_the_end as usize);
         let Some(compression) = &mut cq.compression else {
             return self.place_cqe(cqn, entry, urgent);
         };

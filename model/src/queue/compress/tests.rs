@@ -206,18 +206,47 @@ fn what_differs_ends_a_block() {
 #[test]
 fn a_block_that_has_no_room_fails_the_cq() {
     let mut queue = compressing(0);
-    for i in 0..14 {
-        queue.rig.card.complete(&queue.sent(i, Ok(())));
-    }
+    let complete = |queue: &mut Queue, wqes: std::ops::Range<u16>| {
+        for wqe in wqes {
+            queue.rig.card.complete(&queue.sent(wqe, Ok(())));
+        }
+    };
+    complete(&mut queue, 0..16);
     queue.rig.card.release_cqes();
-    for i in 14..17 {
-        queue.rig.card.complete(&queue.sent(i, Ok(())));
-    }
+    queue.rig.write(queue.record, &14u32.to_be_bytes());
+    complete(&mut queue, 16..26);
+    queue.rig.card.release_cqes();
+    // Six, and room for four.
+    complete(&mut queue, 26..32);
     assert!(!queue.rig.card.objects.cqs.get(queue.cq).unwrap().failed);
     queue.rig.card.release_cqes();
     // The CQEs that had a free slot are written.
-    assert_eq!([14, 15].map(|slot| queue.cqe(slot)[61..64].to_vec()), [[14, 0, 0], [15, 0, 0]]);
+    let written = [10, 13].map(|slot| queue.cqe(slot)[61..64].to_vec());
+    assert_eq!(written, [[26, 0, 1], [29, 0, 1]]);
     assert!(queue.rig.card.objects.cqs.get(queue.cq).unwrap().failed);
+}
+
+#[test]
+fn a_block_ends_with_the_ring() {
+    for (mut queue, owner) in [(compressing(0), 63), (enhanced(), 62)] {
+        for wqe in 0..10 {
+            queue.rig.card.complete(&queue.sent(wqe, Ok(())));
+        }
+        queue.rig.card.release_cqes();
+        queue.rig.write(queue.record, &10u32.to_be_bytes());
+        // Six up to the end, and four from the start.
+        for wqe in 10..20 {
+            queue.rig.card.complete(&queue.sent(wqe, Ok(())));
+        }
+        queue.rig.card.release_cqes();
+        let counts = [10, 0].map(|slot| {
+            let cqe = queue.cqe(slot);
+            // The slot's count in the enhanced layout, in which the first block goes on.
+            let count = if owner == 63 { cqe[47] } else { (cqe[63] >> 4) + 1 };
+            (count, cqe[owner] & 1)
+        });
+        assert_eq!(counts, [(6, 0), (4, 1)]);
+    }
 }
 
 #[test]
