@@ -118,6 +118,7 @@ pub const DEEP: &[Check] = &[
     Check::call("bindings", bindings::check, &[BUILD, DRIVER, MODEL, TESTS]),
     Check::call("rdma-sys", rdma_sys::check, &[BUILD, DRIVER, MODEL, TESTS]),
     Check::tests("ucx", &["model/ucx"], &[BUILD, MODEL]),
+    Check::tests("dpdk", &["model/dpdk"], &[BUILD, MODEL]),
     Check::tests("valgrind", &["model/valgrind"], &[BUILD, MODEL]),
     Check::call("msrv", msrv::check, ALL),
     Check::tests(

@@ -112,6 +112,8 @@ pub const TEST: &[Need] = &[
         package: "libjemalloc2",
         evidence: &[Evidence::Under(&["/usr", "/usr/lib"], "libjemalloc.so.2")],
     },
+    // With the drivers of all devices.
+    Need { package: "dpdk-dev", evidence: &[Evidence::Program("dpdk-testpmd")] },
     Need { package: "jq", evidence: &[Evidence::Program("jq")] },
     Need { package: "binutils", evidence: &[Evidence::Program("objdump")] },
     // Pages that tools write are opened in it.

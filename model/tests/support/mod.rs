@@ -150,6 +150,7 @@ fn package_of(program: &str) -> &'static str {
         "tshark" => "tshark",
         "fi_pingpong" => "libfabric-bin",
         "rdma" => "iproute2",
+        "dpdk-testpmd" => "dpdk-dev",
         "rping" | "ucmatose" | "udaddy" | "udpong" | "mckey" | "cmtime" | "rstream"
         | "riostream" | "rdma_server" | "rdma_client" | "rdma_xserver" | "rdma_xclient" => {
             "rdmacm-utils"
