@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::Arc;
 
 use mlx5_sys::verbs::{
     ibv_create_flow, ibv_destroy_flow, ibv_flow, ibv_flow_attr, ibv_flow_attr_type,
@@ -29,25 +30,37 @@ pub(crate) mod sealed {
     use super::{Context, NonNull, ibv_qp};
 
     /// The destination of a flow.
-    pub enum Place<'a> {
+    #[derive(Clone, Copy)]
+    pub enum Place {
         /// A queue pair.
         Qp(NonNull<ibv_qp>),
-        /// An object made by command, and the context that it was made in.
-        Object(NonNull<mlx5dv_devx_obj>, &'a Context),
+        /// An object made by command.
+        Object(NonNull<mlx5dv_devx_obj>),
     }
 
     /// A destination, with an owner that keeps it alive.
     pub trait Target {
-        fn place(&self) -> Place<'_>;
+        fn place(&self) -> Place;
+        fn device(&self) -> &Context;
         fn keep(&self) -> Box<dyn Send + Sync>;
     }
+
+    /// A counter of flows, made by command.
+    pub trait Counter: Send + Sync {
+        fn object(&self) -> NonNull<mlx5dv_devx_obj>;
+        fn device(&self) -> &Context;
+    }
 }
-use sealed::Place;
+use sealed::{Counter, Place};
 
 impl<S: State> FlowTarget for QueuePair<RawPacket, S> {}
 impl<S: State> sealed::Target for QueuePair<RawPacket, S> {
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> Place {
         Place::Qp(self.as_raw())
+    }
+
+    fn device(&self) -> &Context {
+        self.context()
     }
 
     fn keep(&self) -> Box<dyn Send + Sync> {
@@ -57,8 +70,12 @@ impl<S: State> sealed::Target for QueuePair<RawPacket, S> {
 
 impl FlowTarget for RssQueues {}
 impl sealed::Target for RssQueues {
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> Place {
         Place::Qp(self.as_raw())
+    }
+
+    fn device(&self) -> &Context {
+        self.context()
     }
 
     fn keep(&self) -> Box<dyn Send + Sync> {
@@ -89,6 +106,7 @@ pub struct Flow {
     flow: NonNull<ibv_flow>,
     /// Dropped after the flow, and before the target, which keeps the context open.
     _matcher: Option<Matcher>,
+    _counter: Option<Arc<dyn Counter>>,
     _target: Box<dyn Send + Sync>,
 }
 
@@ -122,6 +140,7 @@ impl Flow {
             addresses: None,
             ports: None,
             tag: None,
+            counter: None,
         }
     }
 }
@@ -140,6 +159,7 @@ pub struct FlowBuilder {
     addresses: Option<ibv_flow_spec_ipv4>,
     ports: Option<ibv_flow_spec_tcp_udp>,
     tag: Option<u32>,
+    counter: Option<Arc<dyn Counter>>,
 }
 
 impl FlowBuilder {
@@ -245,27 +265,41 @@ impl FlowBuilder {
         self
     }
 
+    /// Has a counter made by command count the packets.
+    #[cfg(feature = "devx")]
+    pub(crate) fn counted_by(mut self, counter: Arc<dyn Counter>) -> Self {
+        self.counter = Some(counter);
+        self
+    }
+
     /// Steers matching packets to `target`.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call): no such port or priority, a match that the HCA does not
-    /// support, or no right to steer packets (`CAP_NET_RAW`). [`Error::Attribute`](crate::Error)
-    /// for the [rest](Self::rest) or a [sniffer](Self::sniffer) to a TIR, which the kernel steers
-    /// to queue pairs only.
+    /// - [`Error::Call`](crate::Error::Call): no such port or priority, a match that the HCA does not
+    ///   support, or no right to steer packets (`CAP_NET_RAW`).
+    /// - [`Error::Attribute`](crate::Error) for the [rest](Self::rest) or a [sniffer](Self::sniffer)
+    ///   to a TIR or with a counter, which the kernel does not offer; or for a counter of another
+    ///   device.
     #[doc(alias = "ibv_create_flow")]
     pub fn build(self, target: &impl FlowTarget) -> Result<Flow> {
-        let (flow, matcher) = match target.place() {
-            Place::Qp(qp) => (self.lead_to(qp)?, None),
-            Place::Object(object, context) => {
-                // SAFETY: the target, which is borrowed, keeps the object alive.
-                let (flow, matcher) = unsafe { self.matching().lead_to(object, context)? };
-                (flow, Some(matcher))
+        let (flow, matcher) = match (target.place(), &self.counter) {
+            (Place::Qp(qp), None) => (self.lead_to(qp)?, None),
+            (place, counter) => {
+                let counter = counter.as_deref();
+                if let Some(counter) = counter {
+                    target.device().require_same("counter", counter.device().as_raw())?;
+                }
+                let counter = counter.map(Counter::object);
+                // SAFETY: the target, which is borrowed, keeps the destination alive, and the counter
+                // is kept.
+                let led = unsafe { self.matching().lead_to(place, counter, target.device())? };
+                (led.0, Some(led.1))
             }
         };
-        Ok(Flow { flow, _matcher: matcher, _target: target.keep() })
+        Ok(Flow { flow, _matcher: matcher, _counter: self.counter, _target: target.keep() })
     }
 
-    fn lead_to(self, qp: NonNull<ibv_qp>) -> Result<NonNull<ibv_flow>> {
+    fn lead_to(&self, qp: NonNull<ibv_qp>) -> Result<NonNull<ibv_flow>> {
         let mut bytes = Vec::new();
         let mut count = 0;
         if let Some(mut spec) = self.ethernet {

@@ -4,9 +4,10 @@
 use std::ptr::NonNull;
 
 use mlx5_sys::dv::{
-    MLX5DV_FLOW_ACTION_DEST_DEVX, MLX5DV_FLOW_ACTION_TAG, mlx5dv_create_flow,
-    mlx5dv_create_flow_matcher, mlx5dv_destroy_flow_matcher, mlx5dv_devx_obj,
-    mlx5dv_flow_action_attr, mlx5dv_flow_match_parameters, mlx5dv_flow_matcher,
+    MLX5DV_FLOW_ACTION_COUNTERS_DEVX, MLX5DV_FLOW_ACTION_DEST_DEVX, MLX5DV_FLOW_ACTION_DEST_IBV_QP,
+    MLX5DV_FLOW_ACTION_TAG, mlx5dv_create_flow, mlx5dv_create_flow_matcher,
+    mlx5dv_destroy_flow_matcher, mlx5dv_devx_obj, mlx5dv_flow_action_attr,
+    mlx5dv_flow_action_attr__bindgen_ty_1, mlx5dv_flow_match_parameters, mlx5dv_flow_matcher,
     mlx5dv_flow_matcher_attr,
 };
 use mlx5_sys::ifc::{Field, fte_match_param, fte_match_set_lyr_2_4 as outer};
@@ -16,6 +17,7 @@ use mlx5_sys::verbs::{
 };
 
 use super::flow::explained;
+use super::flow::sealed::Place;
 use crate::error::{Error, Result, non_null};
 use crate::verbs::Context;
 
@@ -119,34 +121,38 @@ impl Matching {
         self.set(destination, half(spec.val.dst_port), half(spec.mask.dst_port));
     }
 
-    /// Steers matching packets to an object made by command in that context. The matcher must be
+    /// Steers matching packets to a destination of that device, and counts them. The matcher must be
     /// dropped after the flow.
     ///
     /// # Safety
-    /// The object is alive.
+    /// Destination and counter are alive.
     pub(super) unsafe fn lead_to(
         &self,
-        object: NonNull<mlx5dv_devx_obj>,
+        destination: Place,
+        counter: Option<NonNull<mlx5dv_devx_obj>>,
         context: &Context,
     ) -> Result<(NonNull<ibv_flow>, Matcher)> {
         if self.kind != ibv_flow_attr_type::IBV_FLOW_ATTR_NORMAL {
-            let rule = "to a TIR the kernel leads frames that are described, and no others";
+            let rule = "to a TIR, or to a counter, the kernel leads frames that are described, and no others";
             return Err(Error::attribute("frames", "the rest, or all", rule));
         }
         let matcher = self.matcher(context)?;
         let mut value = Parameters::new(&self.value);
-        let mut destination =
-            mlx5dv_flow_action_attr { type_: MLX5DV_FLOW_ACTION_DEST_DEVX, ..Default::default() };
-        destination.__bindgen_anon_1.obj = object.as_ptr();
-        let mut actions = vec![destination];
-        if let Some(tag) = self.tag {
-            let mut called =
-                mlx5dv_flow_action_attr { type_: MLX5DV_FLOW_ACTION_TAG, ..Default::default() };
-            called.__bindgen_anon_1.tag_value = tag;
-            actions.push(called);
-        }
-        // SAFETY: the matcher is alive, and the caller keeps the object alive. Values and actions
-        // live through the call and have the lengths that are passed.
+        type Value = mlx5dv_flow_action_attr__bindgen_ty_1;
+        let action =
+            |type_, value: Value| mlx5dv_flow_action_attr { type_, __bindgen_anon_1: value };
+        let object = |object: NonNull<mlx5dv_devx_obj>| Value { obj: object.as_ptr() };
+        let mut actions = vec![match destination {
+            Place::Qp(qp) => action(MLX5DV_FLOW_ACTION_DEST_IBV_QP, Value { qp: qp.as_ptr() }),
+            Place::Object(tir) => action(MLX5DV_FLOW_ACTION_DEST_DEVX, object(tir)),
+        }];
+        actions
+            .extend(self.tag.map(|tag| action(MLX5DV_FLOW_ACTION_TAG, Value { tag_value: tag })));
+        actions.extend(
+            counter.map(|counter| action(MLX5DV_FLOW_ACTION_COUNTERS_DEVX, object(counter))),
+        );
+        // SAFETY: the matcher is alive, and the caller keeps destination and counter alive. Values
+        // and actions live through the call and have the lengths that are passed.
         let flow = unsafe {
             mlx5dv_create_flow(
                 matcher.0.as_ptr(),

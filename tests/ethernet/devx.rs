@@ -5,7 +5,8 @@ use mlx5::Error;
 use mlx5::cqe::{Completion, Status};
 use mlx5::devx::ifc::{rqc, sqc, tirc};
 use mlx5::devx::{
-    DevxPd, Group, QueueCounters, Rq, Rqt, RssHash, Sq, Tir, Tis, TransportDomain, Umem,
+    DevxPd, FlowCounter, Group, QueueCounters, Rq, Rqt, RssHash, Sq, Tir, Tis, TransportDomain,
+    Umem,
 };
 use mlx5::ib::RawPacket;
 use mlx5::ring::{CqReader, Packet, PacketEvent, PacketRq, ReceiveConfig, SendConfig, SendQueue};
@@ -13,11 +14,16 @@ use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, Pages};
 use mlx5::wqe::{EthSend, EthTso, Inline, Sge};
 
 use mlx5_model::CounterSets;
-use mlx5_sys::dv::{mlx5dv_devx_obj_create, mlx5dv_devx_obj_destroy};
+use mlx5_sys::dv::{
+    MLX5DV_FLOW_ACTION_DEST_DEVX, mlx5dv_create_flow, mlx5dv_create_flow_matcher,
+    mlx5dv_destroy_flow_matcher, mlx5dv_devx_obj_create, mlx5dv_devx_obj_destroy,
+    mlx5dv_flow_action_attr, mlx5dv_flow_matcher_attr,
+};
 use mlx5_sys::ifc::{
     Field, cmd_hca_cap, cmd_in, create_flow_group_in, create_flow_group_out, create_flow_table_in,
     create_flow_table_out, flow_context, flow_table_context, opcode, set_fte_in,
 };
+use mlx5_sys::verbs::ibv_destroy_flow;
 
 use crate::{MEMORY, Side, address, rig, tcp_header, udp};
 use rig::Rig;
@@ -116,6 +122,51 @@ impl Receiver {
 
 fn flow(to: [u8; 6], tir: &Tir) -> Flow {
     Flow::builder(1).destination(to).tag(0x77).build(tir).unwrap()
+}
+
+#[test]
+fn a_counter_counts_what_its_flows_match() {
+    let rig = rig();
+    let (mut a, mut b) = (Sender::new(&rig), Receiver::new(&rig));
+    let tir = Tir::direct(&TransportDomain::new(&rig.context).unwrap(), &b.rq).unwrap();
+    let qp = Side::new(&rig).qp;
+    let (to_both, to_one) = (FlowCounter::new(&rig.context), FlowCounter::new(&rig.context));
+    let (to_both, to_one) = (to_both.unwrap(), to_one.unwrap());
+    let lead = |n| Flow::builder(1).destination(address(n));
+    let flows = [
+        lead(0x41).counter(&to_both).build(&tir).unwrap(),
+        lead(0x42).counter(&to_both).build(&qp).unwrap(),
+        lead(0x43).counter(&to_one).build(&tir).unwrap(),
+        lead(0x44).build(&tir).unwrap(),
+    ];
+    let frame = |n: u8, length: usize| udp(address(n), 4000, &vec![n; length]);
+    let mut bytes = 0;
+    for (n, length) in [(0x41, 20), (0x42, 40), (0x42, 50), (0x44, 30), (0x45, 30)] {
+        let frame = frame(n, length);
+        bytes += if n < 0x43 { frame.len() as u64 } else { 0 };
+        b.provide();
+        a.frame(1, &frame);
+        b.next();
+    }
+    // Those that have no receive count, too: the queue pair has none.
+    let counts = to_both.read().unwrap();
+    assert_eq!((counts.packets, counts.bytes), (3, bytes));
+    assert_eq!(to_one.read().unwrap().packets, 0);
+    assert_eq!(to_both.take().unwrap(), counts);
+    assert_eq!(to_both.read().unwrap().packets, 0);
+    // A flow keeps its counter, and a counter of which a clone is left goes on.
+    let clone = to_one.clone();
+    drop(to_one);
+    a.frame(2, &frame(0x43, 30));
+    assert_eq!(clone.read().unwrap().packets, 1);
+    drop((clone, flows));
+
+    let other = FlowCounter::new(&super::rig().context).unwrap();
+    let refused = lead(0x41).counter(&other).build(&tir).unwrap_err();
+    assert!(refused.to_string().contains("counter"), "{refused}");
+    let counter = FlowCounter::new(&rig.context).unwrap();
+    let refused = Flow::builder(1).rest().counter(&counter).build(&qp).unwrap_err();
+    assert!(refused.to_string().contains("counter"), "{refused}");
 }
 
 #[test]
@@ -649,4 +700,81 @@ fn tables_of_flows_are_created_by_command() {
     let (entry, _) = entry(0).unwrap();
     let order = [&group, &entry, &group, &table].map(Commanded::destroy);
     assert_eq!(order, [libc::EREMOTEIO, 0, 0, 0]);
+}
+
+#[test]
+fn a_flow_leads_to_a_table_that_was_created_by_command() {
+    /// `MLX5_FLOW_CONTEXT_ACTION_FWD_DEST`, `MLX5_FLOW_DESTINATION_TYPE_TIR`
+    const FORWARD: u32 = 4;
+    const TIR: u32 = 2;
+    let rig = rig();
+    let (mut a, mut b) = (Sender::new(&rig), Receiver::new(&rig));
+    let tir = Tir::direct(&TransportDomain::new(&rig.context).unwrap(), &b.rq).unwrap();
+    let (table, reply) = {
+        use create_flow_table_in as q;
+        let context = |field: Field| field.within(q::FLOW_TABLE_CONTEXT);
+        let fields = [(context(flow_table_context::LEVEL), 64)];
+        Commanded::new(&rig, opcode::CREATE_FLOW_TABLE, q::SIZE, &fields).unwrap()
+    };
+    let number = create_flow_table_out::TABLE_ID.get(&reply) as u32;
+    let (group, reply) = {
+        let fields = [(create_flow_group_in::TABLE_ID, number)];
+        let size = create_flow_group_in::SIZE;
+        Commanded::new(&rig, opcode::CREATE_FLOW_GROUP, size, &fields).unwrap()
+    };
+    let id = create_flow_group_out::GROUP_ID.get(&reply) as u32;
+    let (entry, _) = {
+        use set_fte_in as q;
+        let context = |field: Field| field.within(q::FLOW_CONTEXT);
+        let fields = [
+            (q::TABLE_ID, number),
+            (context(flow_context::GROUP_ID), id),
+            (context(flow_context::ACTION), FORWARD),
+            (context(flow_context::DESTINATION_LIST_SIZE), 1),
+            // `dest_format_struct`: type and number.
+            (Field::new(q::SIZE, 31, 8), TIR),
+            (Field::new(q::SIZE, 23, 24), tir.number()),
+        ];
+        Commanded::new(&rig, opcode::SET_FLOW_TABLE_ENTRY, q::SIZE + 8, &fields).unwrap()
+    };
+
+    /// `mlx5dv_flow_match_parameters`, with the first bytes of the outer headers.
+    #[repr(C)]
+    struct Parameters {
+        size: usize,
+        bytes: [u8; 64],
+    }
+    let destination = |address: [u8; 6]| {
+        let mut parameters = Parameters { size: 64, bytes: [0; 64] };
+        parameters.bytes[8..14].copy_from_slice(&address);
+        parameters
+    };
+    let mut mask = destination([0xff; 6]);
+    let mut attr = mlx5dv_flow_matcher_attr {
+        match_criteria_enable: 1,
+        match_mask: (&raw mut mask).cast(),
+        ..Default::default()
+    };
+    let mut value = destination(address(0x57));
+    let mut action =
+        mlx5dv_flow_action_attr { type_: MLX5DV_FLOW_ACTION_DEST_DEVX, ..Default::default() };
+    action.__bindgen_anon_1.obj = table.0.as_ptr();
+    // SAFETY: context, matcher and table live, and so does what the calls read.
+    let (matcher, flow) = unsafe {
+        let matcher = mlx5dv_create_flow_matcher(rig.context.as_raw().as_ptr(), &mut attr);
+        assert!(!matcher.is_null(), "{}", std::io::Error::last_os_error());
+        (matcher, mlx5dv_create_flow(matcher, (&raw mut value).cast(), 1, &mut action))
+    };
+    assert!(!flow.is_null(), "{}", std::io::Error::last_os_error());
+    let frame = udp(address(0x57), 4000, b"by a table of its own");
+    b.post();
+    a.frame(1, &frame);
+    let done = b.next().expect("a packet");
+    assert_eq!(b.bytes(&done), frame);
+    // The flow keeps the table.
+    let order = [&entry, &group, &table].map(Commanded::destroy);
+    assert_eq!(order, [0, 0, libc::EBUSY]);
+    // SAFETY: neither is used afterwards, and the flow goes before its matcher.
+    unsafe { assert_eq!((ibv_destroy_flow(flow), mlx5dv_destroy_flow_matcher(matcher)), (0, 0)) };
+    assert_eq!(table.destroy(), 0);
 }

@@ -2,6 +2,7 @@
 //! through this crate, delivery, the form of each error, and two processes.
 
 mod contexts;
+mod counters;
 mod devx;
 mod processes;
 mod striding;

@@ -292,6 +292,10 @@ layout! {
         OP_MOD 0x4 15 16;
         FLOW_COUNTER_ID 0x8 31 32;
     }
+    dealloc_flow_counter_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
     query_flow_counter_in 0x20 {
         OPCODE 0x0 31 16;
         OP_MOD 0x4 15 16;

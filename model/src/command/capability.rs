@@ -12,7 +12,7 @@ use mlx5_sys::ifc::{
     query_hca_cap_in, query_hca_cap_out, roce_cap, set_hca_cap_in,
 };
 
-use super::flow_counter::{LOG_MAX_COUNTERS, LOG_MAX_QUERIED};
+use super::flow_counter::{BULK, LOG_MAX_COUNTERS, LOG_MAX_QUERIED, MAX_COUNTERS};
 use super::l2_table::LOG_MAX_L2_TABLE;
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Bus, Card, Feature, Link, Profile};
@@ -195,7 +195,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_VLAN_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
         (c::LOG_MAX_L2_TABLE, if roce { LOG_MAX_L2_TABLE.into() } else { 0 }),
         // Counters of flows.
-        (c::MAX_FLOW_COUNTER_15_0, if roce { 0xffff } else { 0 }),
+        (c::MAX_FLOW_COUNTER_15_0, if roce { MAX_COUNTERS.into() } else { 0 }),
+        (c::FLOW_COUNTER_BULK_ALLOC, if roce { BULK.into() } else { 0 }),
         (c::LOG_MAX_FLOW_COUNTER_BULK, if roce { LOG_MAX_QUERIED.into() } else { 0 }),
         // What the port does about congestion can be asked and not changed.
         (c::CC_QUERY_ALLOWED, u64::from(roce)),

@@ -1,5 +1,7 @@
 //! Commands on counters of flows.
 
+use std::ops::Range;
+
 use mlx5_sys::ifc::{
     alloc_flow_counter_in, alloc_flow_counter_out, dealloc_flow_counter_in, query_flow_counter_in,
     query_flow_counter_out, traffic_counter,
@@ -13,16 +15,38 @@ use crate::object::FlowCounter;
 pub const LOG_MAX_QUERIED: u32 = 10;
 /// log2 of counters that an entry of a flow table names.
 pub const LOG_MAX_COUNTERS: u32 = 2;
+/// Counters of a device.
+pub const MAX_COUNTERS: u32 = 0xffff;
+/// `flow_counter_bulk`: the sizes of a bulk that are offered, each a bit, and the counters that the
+/// lowest bit stands for. A ConnectX-6 Dx offers the same (`evidence/tables/caps-cx6dx.csv`).
+pub const BULK: u32 = 4;
+const BULK_UNIT: u32 = 128;
 
+/// ALLOC_FLOW_COUNTER: one counter, or a bulk with numbers in a row.
 pub fn alloc(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     use alloc_flow_counter_in as q;
-    if get(input, q::FLOW_COUNTER_BULK) != 0 || get(input, q::FLOW_COUNTER_BULK_LOG_SIZE) != 0 {
+    let bulk = get(input, q::FLOW_COUNTER_BULK);
+    if !matches!(bulk, 0 | BULK) || get(input, q::FLOW_COUNTER_BULK_LOG_SIZE) != 0 {
         return Err(Refusal::FlowCounterBulk);
     }
-    let counter = FlowCounter::new(uid(input));
-    let number = card.objects.flow_counters.add(counter).ok_or(Refusal::Exhausted)?;
-    alloc_flow_counter_out::FLOW_COUNTER_ID.set(output, number.into());
+    let count = (bulk * BULK_UNIT).max(1);
+    let counters = &mut card.objects.flow_counters;
+    if counters.len() as u32 + count > MAX_COUNTERS {
+        return Err(Refusal::Exhausted);
+    }
+    let first = counters.vacant_row(count).ok_or(Refusal::Exhausted)?;
+    let counter = FlowCounter::new(uid(input), first);
+    (first..first + count).for_each(|number| counters.insert(number, counter));
+    alloc_flow_counter_out::FLOW_COUNTER_ID.set(output, first.into());
     Ok(())
+}
+
+/// The counters that one command created, by the number of the first.
+fn made_with(card: &Card, first: u32) -> Range<u32> {
+    let of_bulk = |number: &u32| {
+        card.objects.flow_counters.get(*number).is_some_and(|counter| counter.first == first)
+    };
+    first..first + (first..).take_while(of_bulk).count() as u32
 }
 
 /// Checks that a command may touch a counter.
@@ -59,7 +83,7 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
         traffic_counter::PACKETS.set(shown, counter.packets);
         traffic_counter::OCTETS.set(shown, counter.octets);
         if get(input, q::CLEAR) == 1 {
-            *counter = FlowCounter::new(counter.uid);
+            *counter = FlowCounter::new(counter.uid, counter.first);
         }
     }
     Ok(())
@@ -68,10 +92,16 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
 pub fn dealloc(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, dealloc_flow_counter_in::FLOW_COUNTER_ID);
     check(card, number, input)?;
-    if card.objects.steering.uses_counter(number) {
+    let counters = made_with(card, number);
+    if counters.is_empty() {
+        return Err(Refusal::FlowCounterBulk);
+    }
+    if card.objects.steering.uses_counter(&counters) {
         return Err(Refusal::FlowCounterBusy);
     }
-    card.objects.flow_counters.remove(number);
+    for number in counters {
+        card.objects.flow_counters.remove(number);
+    }
     Ok(())
 }
 

@@ -294,7 +294,7 @@ refusals! {
     FlowDestination = 0x5c_0f0b, BadParameter, "flows lead to TIRs and tables; nothing else is offered";
     NoFlowCounter = 0x5c_0f0c, BadResource, "there is no such counter of flows";
     FlowCounterBusy = 0x5c_0f0d, BadResourceState, "flows are still counted by the counter";
-    FlowCounterBulk = 0x5c_0f0e, BadParameter, "counters of flows are made one by one, and up to 1024 are shown in the reply";
+    FlowCounterBulk = 0x5c_0f0e, BadParameter, "counters of flows are made one by one or as a bulk of 512, freed by the number of the first, and up to 1024 are shown in the reply";
     FlowCounterList = 0x5c_0f0f, BadSize, "a flow that is counted names one to four counters";
     FlowDestinations = 0x5c_0f10, BadSize, "a flow that is forwarded leads to one to 256 destinations";
     FlowCriteriaEmpty = 0x5c_0f11, BadParameter, "match_criteria_enable has the bit of outer headers, and no field of these is matched";

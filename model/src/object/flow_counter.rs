@@ -5,6 +5,8 @@
 pub struct FlowCounter {
     /// User context that created it.
     pub uid: u16,
+    /// Number of the first counter that was created by the same command.
+    pub first: u32,
     /// Packets that matched.
     pub packets: u64,
     /// Their bytes, from the Ethernet header to the end of the payload.
@@ -13,8 +15,8 @@ pub struct FlowCounter {
 
 impl FlowCounter {
     /// Creates a counter at zero.
-    pub fn new(uid: u16) -> Self {
-        Self { uid, packets: 0, octets: 0 }
+    pub fn new(uid: u16, first: u32) -> Self {
+        Self { uid, first, packets: 0, octets: 0 }
     }
 
     /// Counts a packet.

@@ -1,6 +1,7 @@
 //! Flow tables: the rules that direct packets to queues.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use mlx5_sys::ifc::fte_match_param;
 
@@ -154,9 +155,9 @@ impl Steering {
         self.entries().any(|entry| entry.destinations.contains(&Destination::Tir(tir)))
     }
 
-    /// Returns whether any entry names a counter.
-    pub fn uses_counter(&self, counter: u32) -> bool {
-        self.entries().any(|entry| entry.counters.contains(&counter))
+    /// Returns whether any entry names one of these counters.
+    pub fn uses_counter(&self, counters: &Range<u32>) -> bool {
+        self.entries().any(|entry| entry.counters.iter().any(|counter| counters.contains(counter)))
     }
 
     /// Returns whether packets reach a table, by an entry or after a miss.

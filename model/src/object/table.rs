@@ -34,6 +34,24 @@ impl<T> Table<T> {
         (self.first..=self.last).contains(&number) && !self.entries.contains_key(&number)
     }
 
+    /// The first of `count` free numbers in a row, a multiple of `count`; `None` if there is no such
+    /// row.
+    pub fn vacant_row(&self, count: u32) -> Option<u32> {
+        let from = |start: u32| {
+            let mut first = start.checked_next_multiple_of(count)?;
+            loop {
+                let last = first.checked_add(count - 1).filter(|last| *last <= self.last)?;
+                match self.entries.range(first..=last).next_back() {
+                    None => return Some(first),
+                    Some((taken, _)) => {
+                        first = taken.checked_add(1)?.checked_next_multiple_of(count)?;
+                    }
+                }
+            }
+        };
+        from(self.next).or_else(|| from(self.first))
+    }
+
     /// Inserts an object under the number that [`Table::vacant`] returned.
     pub fn insert(&mut self, number: u32, entry: T) {
         self.entries.insert(number, entry);

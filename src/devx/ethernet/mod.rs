@@ -2,8 +2,10 @@
 //!
 //! A send queue ([`Sq`]) sends through an interface ([`Tis`]). A receive queue ([`Rq`]) gets the
 //! packets that a [`Tir`] steers to it, directly or through a table ([`Rqt`]) among whose queues a
-//! hash spreads them. A [`verbs::Flow`](crate::verbs::Flow) says which packets go to a TIR.
+//! hash spreads them. A [`verbs::Flow`](crate::verbs::Flow) says which packets go to a TIR, and a
+//! [`FlowCounter`] counts them.
 
+mod counter;
 mod inline;
 mod queue;
 mod rq;
@@ -12,6 +14,7 @@ mod sq;
 mod tir;
 mod tis;
 
+pub use counter::{FlowCounter, FlowCounts};
 pub use rq::{Rq, RqBuilder};
 pub use rqt::Rqt;
 pub use sq::{Sq, SqBuilder};

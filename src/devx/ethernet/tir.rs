@@ -244,8 +244,12 @@ impl fmt::Debug for Tir {
 
 impl FlowTarget for Tir {}
 impl Target for Tir {
-    fn place(&self) -> Place<'_> {
-        Place::Object(self.object().as_raw(), self.object().context())
+    fn place(&self) -> Place {
+        Place::Object(self.object().as_raw())
+    }
+
+    fn device(&self) -> &Context {
+        self.context()
     }
 
     fn keep(&self) -> Box<dyn Send + Sync> {

@@ -62,3 +62,43 @@ fn a_range_with_a_counter_of_others_is_refused_to_a_user() {
     assert!(rig.run(&query(own, 1)).is_ok());
     assert_eq!(rig.run(&query(of_driver, 2)).err(), Some(Refusal::Owner));
 }
+
+#[test]
+fn a_bulk_has_numbers_in_a_row_and_goes_as_a_whole() {
+    let mut rig = Rig::on(Link::Roce);
+    let alone = counter(&mut rig);
+    let bulk = Command::new(opcode::ALLOC_FLOW_COUNTER, alloc_flow_counter_in::SIZE)
+        .set(alloc_flow_counter_in::FLOW_COUNTER_BULK, BULK);
+    let first = rig.number(&bulk, alloc_flow_counter_out::FLOW_COUNTER_ID);
+    let second = rig.number(&bulk, alloc_flow_counter_out::FLOW_COUNTER_ID);
+    assert_eq!((first % 512, second), (0, first + 512));
+    rig.card.objects.flow_counters.get_mut(first + 511).unwrap().count(60);
+    let clear = query(first + 510, 2).set(query_flow_counter_in::CLEAR, 1u64);
+    assert_eq!(shown(&rig.run_into(&clear, 0x30).unwrap()), [(0, 0), (1, 60)]);
+
+    let free = |number: u32| {
+        Command::new(opcode::DEALLOC_FLOW_COUNTER, dealloc_flow_counter_in::SIZE)
+            .set(dealloc_flow_counter_in::FLOW_COUNTER_ID, number)
+    };
+    assert_eq!(rig.run(&free(first + 511)).err(), Some(Refusal::FlowCounterBulk));
+    rig.run(&free(first)).unwrap();
+    for number in [first, first + 511] {
+        assert_eq!(rig.run(&free(number)).err(), Some(Refusal::NoFlowCounter));
+    }
+    assert_eq!(rig.card.objects.flow_counters.len(), 513);
+    rig.run(&free(alone)).unwrap();
+    rig.run(&free(second)).unwrap();
+    assert!(rig.card.objects.flow_counters.is_empty());
+}
+
+#[test]
+fn a_device_has_as_many_counters_as_it_says() {
+    let mut rig = Rig::on(Link::Roce);
+    let bulk = Command::new(opcode::ALLOC_FLOW_COUNTER, alloc_flow_counter_in::SIZE)
+        .set(alloc_flow_counter_in::FLOW_COUNTER_BULK, BULK);
+    for _ in 0..MAX_COUNTERS / 512 {
+        rig.run(&bulk).unwrap();
+    }
+    assert_eq!(rig.run(&bulk).err(), Some(Refusal::Exhausted));
+    counter(&mut rig);
+}

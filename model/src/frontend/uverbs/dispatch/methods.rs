@@ -2,6 +2,7 @@
 
 use super::super::driver::steering;
 use super::super::objects::ah::Ah;
+use super::super::objects::counters::Counters;
 use super::super::objects::cq::Cq;
 use super::super::objects::devx::object::Devx;
 use super::super::objects::devx::umem::DevxUmem;
@@ -16,7 +17,9 @@ use super::super::objects::srq::Srq;
 use super::super::objects::uar::Uar;
 use super::super::objects::wq::{IndirectionTable, Wq};
 use super::super::objects::xrcd::Xrcd;
-use super::super::objects::{advise, cq, device, devx, dm, dmabuf, mr, pd, port, qp, srq, uar};
+use super::super::objects::{
+    advise, counters, cq, device, devx, dm, dmabuf, mr, pd, port, qp, srq, uar,
+};
 use super::super::objects::{flow_matcher, wq};
 use super::super::process::errno::Result;
 use super::super::request::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must};
@@ -202,6 +205,8 @@ const METHODS: &[Method] = methods! {
         may 0x1003 => Kind::Handle;
         must 0x1004 => Kind::Handle;
         may 0x1006 => FOUR;
+        may 0x1007 => FOUR;
+        may 0x1008 => Kind::In(4, u16::MAX);
         may 0x1009 => NUMBER;
     }
     // UVERBS_OBJECT_XRCD
@@ -242,6 +247,14 @@ const METHODS: &[Method] = methods! {
         may DRIVER_OUT => Kind::Out(0);
     }
     12 1 destroy::<Wq, 0> { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
+    // UVERBS_OBJECT_COUNTERS
+    15 0 counters::create { must 0 => Kind::NewHandle; }
+    15 1 destroy::<Counters, 0> { must 0 => Kind::Handle; }
+    15 2 counters::read {
+        must 0 => Kind::Handle;
+        must 1 => Kind::Out(0);
+        may 2 => NUMBER;
+    }
     // UVERBS_OBJECT_ASYNC_EVENT
     16 0 device::alloc_events { must 0 => Kind::NewHandle; }
     // MLX5_IB_OBJECT_DEVX

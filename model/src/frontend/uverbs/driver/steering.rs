@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use mlx5_sys::ifc::{
     Field, create_flow_group_in, create_flow_group_out, create_flow_table_in,
     create_flow_table_out, delete_fte_in, delete_fte_out, dest_format_struct,
-    destroy_flow_group_in, destroy_flow_group_out, flow_context, flow_table_context,
-    fte_match_param, opcode, set_flow_table_root_in, set_flow_table_root_out, set_fte_in,
-    set_fte_out,
+    destroy_flow_group_in, destroy_flow_group_out, flow_context, flow_counter_list,
+    flow_table_context, fte_match_param, opcode, set_flow_table_root_in, set_flow_table_root_out,
+    set_fte_in, set_fte_out,
 };
 
 use super::super::process::errno::{Errno, Result};
@@ -73,6 +73,25 @@ impl Match {
     }
 }
 
+/// Where a flow leads packets to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Tir(u32),
+    /// A table that a program created by command.
+    Table(u32),
+}
+
+/// What a flow does with the packets that its rule matches.
+#[derive(Clone, Copy)]
+pub(crate) struct Action {
+    /// Number of the flow.
+    pub flow: u64,
+    /// `None` if it drops them.
+    pub to: Option<Place>,
+    /// The counter that counts them, if one does.
+    pub counter: Option<u32>,
+}
+
 /// An entry of a table.
 pub(crate) struct Rule {
     pub kind: u8,
@@ -81,9 +100,8 @@ pub(crate) struct Rule {
     pub matched: Match,
     /// The tag in CQEs, if the first flow gave one.
     pub tag: Option<u32>,
-    pub drops: bool,
-    /// Flows and the TIRs that they lead to.
-    pub destinations: Vec<(u64, u32)>,
+    /// The flows that share it. All of them drop packets, or none does.
+    pub actions: Vec<Action>,
 }
 
 impl Flows {
@@ -119,13 +137,14 @@ impl Flows {
         if let Some(same) = same {
             // Linux (`fs_core.c`, check_conflicting_ftes): a rule without a tag takes the first one's.
             let retagged = rule.tag.is_some_and(|tag| tag != same.tag.unwrap_or(0));
-            if retagged || same.drops != rule.drops {
+            if retagged || same.places().is_empty() != rule.places().is_empty() {
                 return Err(Errno::EEXIST);
             }
-            same.destinations.append(&mut rule.destinations);
+            let before = same.actions.len();
+            same.actions.append(&mut rule.actions);
             let set = same.set(run, table, true);
             if set.is_err() {
-                same.destinations.pop();
+                same.actions.truncate(before);
             }
             return set;
         }
@@ -159,10 +178,10 @@ impl Flows {
         let mut index = 0;
         while index < self.rules.len() {
             let rule = &mut self.rules[index];
-            let before = rule.destinations.len();
-            rule.destinations.retain(|(flow, _)| *flow != id);
+            let before = rule.actions.len();
+            rule.actions.retain(|action| action.flow != id);
             let table = self.tables.get(&rule.kind).copied().ok_or(Errno::EINVAL)?;
-            if rule.destinations.is_empty() {
+            if rule.actions.is_empty() {
                 let (input, output) = (delete_fte_in::SIZE, delete_fte_out::SIZE);
                 let mut command = Command::new(opcode::DELETE_FLOW_TABLE_ENTRY, input, output);
                 command.set(delete_fte_in::TABLE_TYPE, rule.kind);
@@ -173,7 +192,7 @@ impl Flows {
                 self.rules.swap_remove(index);
                 continue;
             }
-            if rule.destinations.len() != before {
+            if rule.actions.len() != before {
                 rule.set(run, table, true)?;
             }
             index += 1;
@@ -182,12 +201,33 @@ impl Flows {
     }
 }
 
+/// Each value once, in order.
+fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    values.fold(Vec::new(), |mut all, value| {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+        all
+    })
+}
+
 impl Rule {
+    /// Where it leads to. Flows to the same place share one destination (`fs_core.c`,
+    /// find_flow_rule), as they share a counter.
+    fn places(&self) -> Vec<Place> {
+        distinct(self.actions.iter().filter_map(|action| action.to))
+    }
+
     fn set(&self, run: Run<'_>, table: u32, again: bool) -> Result<()> {
-        /// `MLX5_FLOW_CONTEXT_ACTION_DROP`, `_FWD_DEST`; `MLX5_FLOW_DESTINATION_TYPE_TIR`
+        /// `MLX5_FLOW_CONTEXT_ACTION_DROP`, `_FWD_DEST`, `_COUNT`
         const DROP: u64 = 2;
         const FORWARD: u64 = 4;
+        const COUNT: u64 = 8;
+        /// `MLX5_FLOW_DESTINATION_TYPE_FLOW_TABLE`, `_TIR`
+        const TABLE: u64 = 1;
         const TIR: u64 = 2;
+        let places = self.places();
+        let counters = distinct(self.actions.iter().filter_map(|action| action.counter));
         let mut command =
             Command::new(opcode::SET_FLOW_TABLE_ENTRY, set_fte_in::SIZE, set_fte_out::SIZE);
         command.set(set_fte_in::OP_MOD, u32::from(again));
@@ -199,15 +239,25 @@ impl Rule {
         };
         context(flow_context::GROUP_ID, self.group.into());
         context(flow_context::FLOW_TAG, self.tag.unwrap_or(0).into());
-        context(flow_context::ACTION, if self.drops { DROP } else { FORWARD });
-        let list: &[(u64, u32)] = if self.drops { &[] } else { &self.destinations };
-        context(flow_context::DESTINATION_LIST_SIZE, list.len() as u64);
+        let counted = if counters.is_empty() { 0 } else { COUNT };
+        context(flow_context::ACTION, counted | if places.is_empty() { DROP } else { FORWARD });
+        context(flow_context::DESTINATION_LIST_SIZE, places.len() as u64);
+        context(flow_context::FLOW_COUNTER_LIST_SIZE, counters.len() as u64);
         let value = flow_context::MATCH_VALUE.within(set_fte_in::FLOW_CONTEXT);
         command.bytes()[value.bytes()].copy_from_slice(&self.matched.value);
-        for (_, tir) in list {
+        for place in places {
+            let (kind, number) = match place {
+                Place::Tir(number) => (TIR, number),
+                Place::Table(number) => (TABLE, number),
+            };
             let mut entry = [0; dest_format_struct::SIZE];
-            dest_format_struct::DESTINATION_TYPE.set(&mut entry, TIR);
-            dest_format_struct::DESTINATION_ID.set(&mut entry, (*tir).into());
+            dest_format_struct::DESTINATION_TYPE.set(&mut entry, kind);
+            dest_format_struct::DESTINATION_ID.set(&mut entry, number.into());
+            command.bytes().extend_from_slice(&entry);
+        }
+        for number in counters {
+            let mut entry = [0; flow_counter_list::SIZE];
+            flow_counter_list::FLOW_COUNTER_ID.set(&mut entry, number.into());
             command.bytes().extend_from_slice(&entry);
         }
         run(command).map(|_| ())

@@ -299,6 +299,11 @@ impl State {
             .ok_or(Errno::ENOENT)
     }
 
+    /// Returns whether an object is used by others.
+    pub fn is_used(&self, handle: u32) -> bool {
+        self.users.contains_key(&handle)
+    }
+
     /// Returns whether a handle is in use.
     pub fn has(&self, handle: u32) -> bool {
         self.objects.contains_key(&handle)
@@ -322,7 +327,7 @@ impl State {
         uid: u16,
     ) -> Result<Vec<u8>> {
         let object = self.get::<T>(handle)?;
-        if self.users.contains_key(&handle) {
+        if self.is_used(handle) {
             return Err(Errno::EBUSY);
         }
         let reply = object.destroy(file, uid)?;

@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mlx5_sys::ifc::{Field, fte_match_set_lyr_2_4 as outer};
 
-use super::super::driver::steering::{ALL, LOG_SLOTS, MULTICAST, Match, PRIORITIES, Rule};
+use super::super::driver::steering::{
+    ALL, Action, LOG_SLOTS, MULTICAST, Match, PRIORITIES, Place, Rule,
+};
 use super::super::process::errno::{Errno, Result};
 use super::super::request::legacy::Request;
 use super::super::tree::privilege;
+use super::counters;
 use super::file::{CommandFile, Object, Turn};
 use super::qp::Qp;
 use crate::object::{NIC_RX, SNIFFER_RX, SNIFFER_TX};
@@ -20,6 +23,8 @@ pub(crate) struct Flow {
     pub target: Option<u32>,
     /// Handle of the matcher that it was made of, if it was.
     pub matcher: Option<u32>,
+    /// Handle of what counts it: counters of verbs, or a counter that the program made by command.
+    pub counter: Option<u32>,
 }
 
 /// Kinds of flows (`enum ib_flow_attr_type`).
@@ -49,14 +54,17 @@ pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
     if u32::from(priority) >= PRIORITIES || port != 1 {
         return Err(Errno::EINVAL);
     }
-    let (matched, tag, drops) = specification(specs, count)?;
-    let special = kind != NORMAL;
-    if special && (count != 0 || drops) {
+    let Specification { matched, tag, drops, counters } = specification(specs, count)?;
+    if kind != NORMAL && count != 0 {
         return Err(Errno::EINVAL);
     }
+    let description = counters::description(&request.driver)?;
     let mut state = file.state();
     state.context()?;
     let tir = state.get::<Qp>(handle)?.raw.as_ref().and_then(|raw| raw.tir).ok_or(Errno::EINVAL)?;
+    let counter = counters
+        .map(|counters| counters::count(file, &mut state, counters, description))
+        .transpose()?;
     let entries = match kind {
         NORMAL => vec![(NIC_RX, priority.into(), matched)],
         ALL_DEFAULT => vec![(NIC_RX, ALL, Match::default())],
@@ -68,18 +76,28 @@ pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
         SNIFFER => vec![(SNIFFER_RX, 0, Match::default()), (SNIFFER_TX, 0, Match::default())],
         _ => return Err(Errno::EINVAL),
     };
-    let id = lead(file, entries, (tag, drops), tir)?;
-    let handle = state.enter(Flow { id, target: Some(handle), matcher: None });
+    let to = (!drops).then_some(Place::Tir(tir));
+    let id = lead(file, entries, tag, Leading { to, counter })?;
+    let flow = Flow { id, target: Some(handle), matcher: None, counter: counters };
+    let handle = state.enter(flow);
     request.reply(&[0u32.to_ne_bytes(), handle.to_ne_bytes()].concat())
 }
 
-/// Leads what matches to a TIR, or drops it; completions call it by the tag. Each entry has its table, its
-/// priority there and what it matches. Returns the number of the flow.
+/// What happens to packets that match a flow.
+pub(super) struct Leading {
+    /// Where they go; `None` if they are dropped.
+    pub to: Option<Place>,
+    /// The card's counter that counts them.
+    pub counter: Option<u32>,
+}
+
+/// Leads what matches; completions call it by the tag. Each entry has its table, its priority there and
+/// what it matches. Returns the number of the flow.
 pub(super) fn lead(
     file: &CommandFile,
     entries: Vec<(u8, u32, Match)>,
-    (tag, drops): (Option<u32>, bool),
-    tir: u32,
+    tag: Option<u32>,
+    Leading { to, counter }: Leading,
 ) -> Result<u64> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -89,8 +107,7 @@ pub(super) fn lead(
         group: 0,
         matched,
         tag,
-        drops,
-        destinations: vec![(id, tir)],
+        actions: vec![Action { flow: id, to, counter }],
     });
     file.function().steer(|flows, run| {
         let added = rules.try_for_each(|rule| flows.add(run, rule));
@@ -122,9 +139,18 @@ fn filter(spec: &[u8], known: usize) -> Result<([u8; FILTER], [u8; FILTER])> {
     Ok((filled(value), filled(mask)))
 }
 
-/// Decodes a list of specifications to a match, the tag for CQEs if there is one, and whether packets
-/// are dropped.
-fn specification(mut specs: &[u8], count: u8) -> Result<(Match, Option<u32>, bool)> {
+/// What a list of specifications asks for.
+#[derive(Default)]
+struct Specification {
+    matched: Match,
+    /// The tag for CQEs.
+    tag: Option<u32>,
+    drops: bool,
+    /// Handle of the counters.
+    counters: Option<u32>,
+}
+
+fn specification(mut specs: &[u8], count: u8) -> Result<Specification> {
     /// `enum ib_flow_spec_type`
     const ETHERNET: u32 = 0x20;
     const V4: u32 = 0x30;
@@ -133,10 +159,10 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, Option<u32>, boo
     const UDP: u32 = 0x41;
     const TAG: u32 = 0x1000;
     const DROP: u32 = 0x1001;
+    const COUNT: u32 = 0x1003;
     /// Type and size.
     const HEADER: usize = 8;
-    let mut matched = Match::default();
-    let (mut tag, mut drops) = (None, false);
+    let mut asked = Specification::default();
     for _ in 0..count {
         let header = specs.get(..HEADER).ok_or(Errno::EINVAL)?;
         let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
@@ -157,7 +183,7 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, Option<u32>, boo
         };
         let mut set = |field: Field, at: usize, n: usize, shift: u32| {
             let (value, mask) = (number(&value, at, n) >> shift, number(&mask, at, n) >> shift);
-            matched.set(field, value, mask);
+            asked.matched.set(field, value, mask);
         };
         match (kind, spec.len()) {
             (ETHERNET, _) => {
@@ -170,7 +196,7 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, Option<u32>, boo
                     set(outer::FIRST_PRIO, 14, 2, 13);
                     set(outer::FIRST_CFI, 14, 2, 12);
                     set(outer::FIRST_VID, 14, 2, 0);
-                    matched.set(outer::CVLAN_TAG, 1, 1);
+                    asked.matched.set(outer::CVLAN_TAG, 1, 1);
                 }
             }
             (V4, _) => {
@@ -178,9 +204,9 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, Option<u32>, boo
                 set(outer::IP_DSCP, 9, 1, 2);
                 set(outer::IP_ECN, 9, 1, 0);
                 set(outer::TTL_HOPLIMIT, 10, 1, 0);
-                matched.set_bytes(outer::SRC_IPV4_SRC_IPV6, &value[..4], &mask[..4]);
-                matched.set_bytes(outer::DST_IPV4_DST_IPV6, &value[4..8], &mask[4..8]);
-                matched.set(outer::IP_VERSION, 4, 0xf);
+                asked.matched.set_bytes(outer::SRC_IPV4_SRC_IPV6, &value[..4], &mask[..4]);
+                asked.matched.set_bytes(outer::DST_IPV4_DST_IPV6, &value[4..8], &mask[4..8]);
+                asked.matched.set(outer::IP_VERSION, 4, 0xf);
             }
             (V6, _) => {
                 // The flow label is not among the outer headers.
@@ -191,9 +217,9 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, Option<u32>, boo
                 set(outer::IP_DSCP, 37, 1, 2);
                 set(outer::IP_ECN, 37, 1, 0);
                 set(outer::TTL_HOPLIMIT, 38, 1, 0);
-                matched.set_bytes(outer::SRC_IPV4_SRC_IPV6, &value[..16], &mask[..16]);
-                matched.set_bytes(outer::DST_IPV4_DST_IPV6, &value[16..32], &mask[16..32]);
-                matched.set(outer::IP_VERSION, 6, 0xf);
+                asked.matched.set_bytes(outer::SRC_IPV4_SRC_IPV6, &value[..16], &mask[..16]);
+                asked.matched.set_bytes(outer::DST_IPV4_DST_IPV6, &value[16..32], &mask[16..32]);
+                asked.matched.set(outer::IP_VERSION, 6, 0xf);
             }
             (TCP | UDP, _) => {
                 let (source, destination, protocol) = if kind == TCP {
@@ -203,26 +229,30 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, Option<u32>, boo
                 };
                 set(destination, 0, 2, 0);
                 set(source, 2, 2, 0);
-                matched.set(outer::IP_PROTOCOL, protocol, 0xff);
+                asked.matched.set(outer::IP_PROTOCOL, protocol, 0xff);
             }
             (TAG, 8) => {
                 let given = u32::from_ne_bytes([spec[0], spec[1], spec[2], spec[3]]);
                 if given & !0xff_ffff != 0 {
                     return Err(Errno::EINVAL);
                 }
-                tag = Some(given);
+                asked.tag = Some(given);
             }
-            (DROP, 0) => drops = true,
-            (TAG | DROP, _) => return Err(Errno::EINVAL),
+            (DROP, 0) => asked.drops = true,
+            // One for each flow.
+            (COUNT, 8) if asked.counters.is_none() => {
+                asked.counters = Some(u32::from_ne_bytes([spec[0], spec[1], spec[2], spec[3]]));
+            }
+            (TAG | DROP | COUNT, _) => return Err(Errno::EINVAL),
             _ => return Err(Errno::EOPNOTSUPP),
         }
     }
-    Ok((matched, tag, drops))
+    Ok(asked)
 }
 
 impl Object for Flow {
     fn each_used(&self, each: &mut dyn FnMut(u32)) {
-        [self.target, self.matcher].into_iter().flatten().for_each(each);
+        [self.target, self.matcher, self.counter].into_iter().flatten().for_each(each);
     }
 
     fn turn(&self) -> Turn {

@@ -1,15 +1,16 @@
 //! Flows in the device's own format. A matcher says which header fields count. Its flows hold the
-//! fields' values and lead to an Ethernet queue pair or to a TIR that a program created by command.
+//! fields' values and lead to an Ethernet queue pair, or to a TIR or table that a program created by
+//! command.
 
 use mlx5_sys::ifc::opcode;
 
-use super::super::driver::steering::{MATCH, Match, PRIORITIES};
+use super::super::driver::steering::{MATCH, Match, PRIORITIES, Place};
 use super::super::process::errno::{Errno, Result};
 use super::super::request::ioctl::Attributes;
 use super::super::tree::privilege;
 use super::devx::object::Devx;
 use super::file::{CommandFile, Object, Turn};
-use super::flow::{self, Flow};
+use super::flow::{self, Flow, Leading};
 use super::qp::Qp;
 use crate::object::NIC_RX;
 
@@ -63,6 +64,9 @@ impl Object for Matcher {
 pub(crate) fn create_flow(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     /// `MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP`
     const DROP: u64 = 1 << 1;
+    /// `MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX`, `_OFFSET`
+    const COUNTERS: u16 = 0x1007;
+    const OFFSETS: u16 = 0x1008;
     privilege::check_raw()?;
     let value = parameters(&attributes.input(0x1001)?)?;
     let tag = attributes.has(0x1006).then(|| attributes.number(0x1006)).transpose()?;
@@ -82,19 +86,33 @@ pub(crate) fn create_flow(file: &CommandFile, attributes: &mut Attributes) -> Re
     let (priority, matched) = (*priority, Match::masked(**criteria, value));
     let to_qp = attributes.optional_handle(0x1002)?;
     let to_object = attributes.optional_handle(0x1003)?;
-    let (target, tir) = match (to_qp, to_object, drops) {
+    let (target, to) = match (to_qp, to_object, drops) {
         (Some(qp), None, false) => {
             let tir = state.get::<Qp>(qp)?.raw.as_ref().and_then(|raw| raw.tir);
-            (Some(qp), tir.ok_or(Errno::EINVAL)?)
+            (Some(qp), Some(Place::Tir(tir.ok_or(Errno::EINVAL)?)))
         }
         (None, Some(object), false) => match state.get::<Devx>(object)?.created() {
-            (opcode::CREATE_TIR, tir) => (Some(object), tir),
+            (opcode::CREATE_TIR, tir) => (Some(object), Some(Place::Tir(tir))),
+            (opcode::CREATE_FLOW_TABLE, table) => (Some(object), Some(Place::Table(table))),
             _ => return Err(Errno::EINVAL),
         },
-        (None, None, true) => (None, 0),
+        (None, None, true) => (None, None),
         _ => return Err(Errno::EINVAL),
     };
-    let id = flow::lead(file, vec![(NIC_RX, priority, matched)], (tag, drops), tir)?;
-    let handle = state.enter(Flow { id, target, matcher: Some(matcher) });
+    let counter = attributes.has(COUNTERS).then(|| attributes.number(COUNTERS)).transpose()?;
+    let counter = counter.map(|handle| handle as u32);
+    let counted = match counter {
+        Some(counter) => {
+            // As many offsets as counters: one.
+            if attributes.has(OFFSETS) && attributes.room(OFFSETS) != 4 {
+                return Err(Errno::EINVAL);
+            }
+            Some(state.get::<Devx>(counter)?.counter(attributes.number(OFFSETS)? as u32)?)
+        }
+        None => None,
+    };
+    let leading = Leading { to, counter: counted };
+    let id = flow::lead(file, vec![(NIC_RX, priority, matched)], tag, leading)?;
+    let handle = state.enter(Flow { id, target, matcher: Some(matcher), counter });
     attributes.put_handle(0x1000, u64::from(handle))
 }

@@ -8,6 +8,7 @@
 pub(super) mod advise;
 pub(super) mod ah;
 mod context;
+pub(super) mod counters;
 pub(super) mod cq;
 mod dct;
 pub(super) mod device;

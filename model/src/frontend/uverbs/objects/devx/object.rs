@@ -1,7 +1,8 @@
 //! Objects that a program creates by DevX commands. Each is destroyed with its handle.
 
 use mlx5_sys::ifc::{
-    Field, cmd_in, create_mkey_in, create_psv_in, drain_dct_in, mkc, opcode, set_fte_in,
+    Field, alloc_flow_counter_in, cmd_in, create_mkey_in, create_psv_in, drain_dct_in, mkc, opcode,
+    set_fte_in,
 };
 
 use super::super::file::{CommandFile, Object, Turn};
@@ -17,6 +18,9 @@ const SHORTEST: usize = 8;
 /// Bytes of a creating command that have all fields which the destroying one repeats.
 const LONGEST_REPEATED: usize = 0x40;
 
+/// Counters of flows that the lowest size of a bulk stands for (`devx.c`).
+const BULK_UNIT: u32 = 128;
+
 /// `MLX5_MKC_ACCESS_MODE_KLMS`, `_KSM`
 const KLMS: u64 = 2;
 const KSM: u64 = 3;
@@ -27,12 +31,22 @@ pub(crate) struct Devx {
     number: u64,
     /// The command that destroys it.
     destroy: Vec<u8>,
+    /// Counters of flows that the creating command asked for as a bulk.
+    bulk: u32,
 }
 
 impl Devx {
     /// Returns the creating command and the number, which name it in events.
     pub fn created(&self) -> (u16, u32) {
         (self.kind.create, self.number as u32)
+    }
+
+    /// Returns the number of a counter of flows: its own, or that of one of its bulk.
+    pub fn counter(&self, offset: u32) -> Result<u32> {
+        if self.kind.create != opcode::ALLOC_FLOW_COUNTER || (offset != 0 && offset >= self.bulk) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(self.number as u32 + offset)
     }
 }
 
@@ -99,7 +113,13 @@ pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
     reply.resize(reply.len().max(0x20), 0);
     let number = kind.number(&whole, &reply);
     let destroy = kind.destroying(&whole, number);
-    let handle = state.enter(Devx { kind, number, destroy });
+    let bulk = match code {
+        opcode::ALLOC_FLOW_COUNTER => {
+            BULK_UNIT * alloc_flow_counter_in::FLOW_COUNTER_BULK.get(&whole) as u32
+        }
+        _ => 0,
+    };
+    let handle = state.enter(Devx { kind, number, destroy, bulk });
     attributes.put_handle(0x1000, u64::from(handle))
 }
 
