@@ -414,10 +414,7 @@ fn packets_wait_for_descriptors_and_a_line_says_so() {
 /// Asks a process for its queue pairs, as the kernel lists them.
 fn guest() -> i32 {
     let start = hear().expect("a name");
-    let names = fs::read_to_string("/proc/net/unix").expect("the kernel's table");
-    let mut words = names.lines().filter_map(|line| line.split_whitespace().last());
-    let name = words.find(|word| word.starts_with(&start)).expect("a host");
-    let address = SocketAddr::from_abstract_name(&name[1..]).expect("an address");
+    let address = SocketAddr::from_abstract_name(sockets::find(&start)).expect("an address");
     let mut host = UnixStream::connect_addr(&address).expect("a host that listens");
     // Twelve bytes long, for a list: of queue pairs, from the first on.
     let question: Vec<u8> = [12u32, 3, 10, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
@@ -436,7 +433,7 @@ fn host() -> i32 {
     let _device = Device::open(0);
     let mut guests = [Player::of("guest"), Player::of("guest")];
     let files = fill();
-    let name = format!("@{}process/{}.", sockets::names(), std::process::id());
+    let name = format!("{}process/{}.", sockets::names(), std::process::id());
     let [first, second] = &mut guests;
     first.tell(&name);
     assert_eq!(first.hear(), "asked");

@@ -22,10 +22,7 @@ const RESOURCES: u32 = 3;
 
 /// The name of the socket that this process answers at.
 fn host() -> String {
-    let start = format!("@{}process/{}.", sockets::names(), std::process::id());
-    let names = std::fs::read_to_string("/proc/net/unix").unwrap();
-    let mut words = names.lines().filter_map(|line| line.split_whitespace().last());
-    words.find(|word| word.starts_with(&start)).unwrap()[1..].to_owned()
+    sockets::find(&format!("{}process/{}.", sockets::names(), std::process::id()))
 }
 
 /// An open device.

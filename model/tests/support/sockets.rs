@@ -24,6 +24,22 @@ pub fn sockets() -> Vec<String> {
     list.lines().filter(|line| line.contains("@mlx5-model/")).map(str::to_owned).collect()
 }
 
+/// Returns the name that begins so, among those of this network namespace. Looks until it is there: the
+/// kernel makes its list piece by piece, and skips a name if another one is removed meanwhile.
+pub fn find(start: &str) -> String {
+    let started = Instant::now();
+    loop {
+        let names = sockets();
+        let mut names =
+            names.iter().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@'));
+        if let Some(name) = names.find(|name| name.starts_with(start)) {
+            return name.to_owned();
+        }
+        assert!(started.elapsed() < super::LIMIT, "no socket is named {start}…: {:?}", sockets());
+        thread::yield_now();
+    }
+}
+
 /// Returns once `ready` holds, or the process has ended: what comes then fails, and both outputs
 /// are shown.
 pub fn wait(process: &mut Process, mut ready: impl FnMut() -> bool) {
