@@ -110,7 +110,7 @@ pub const DEEP: &[Check] = &[
         &[BUILD, MODEL],
     ),
     Check::call("miri", miri::check, &[BUILD, DRIVER, &["xtask/src/miri.rs"]]),
-    Check::tests("programs", &["model/programs", "model/rdma"], &[BUILD, MODEL]),
+    Check::tests("programs", &["model/programs", "model/rdma", "model/container"], &[BUILD, MODEL]),
     Check::call("asan", asan::check, &[BUILD, DRIVER, MODEL, TESTS, &["xtask/src/asan.rs"]]),
     Check::tests("captures", &["model/captures"], &[BUILD, MODEL]),
     Check::call("benchmarks", bench::check, &[BUILD, DRIVER, MODEL, TESTS, &["docs/benchmarks"]]),

@@ -12,7 +12,7 @@ use super::sysfs::{self, NODE, Tree};
 use crate::card::Identity;
 use crate::engine::identities;
 use crate::fabric::udp::Interface;
-use crate::private::complain;
+use crate::private::{complain, files};
 
 /// The decision.
 #[derive(Debug)]
@@ -134,6 +134,7 @@ fn decide() -> Result<Discovery, String> {
     let interfaces =
         found.map_err(|error| format!("MLX5_MODEL_NETWORK={}: {error}", config.network))?;
     sysfs::check_node(NODE)?;
+    check_processes()?;
     let devices: Vec<Device> = named(&config, &interfaces, 0)
         .enumerate()
         .map(|(index, identity)| Device::new(index, &identity, interfaces.get(index)))
@@ -141,6 +142,16 @@ fn decide() -> Result<Discovery, String> {
     let tree = Tree::new(&devices, config.node)
         .map_err(|error| format!("the folder that stands for sysfs cannot be made: {error}"))?;
     Ok(Discovery::On(Box::new(Offer { config, interfaces, devices, tree })))
+}
+
+/// Processes on the model find each other, and their own files, in `/proc`.
+fn check_processes() -> Result<(), String> {
+    files::about("/proc/self/fd").map(drop).map_err(|error| {
+        format!(
+            "/proc, in which processes on the model find each other, is not there ({error}); mount it: \
+             `mount -t proc proc /proc`"
+        )
+    })
 }
 
 impl Offer {
