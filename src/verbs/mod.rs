@@ -47,7 +47,6 @@ mod event;
 pub(crate) mod flow;
 mod fork;
 mod gid;
-mod matching;
 mod mkey;
 mod mw;
 mod pages;

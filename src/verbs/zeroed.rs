@@ -32,6 +32,7 @@ zeroed! {
     verbs::ibv_flow_spec_action_tag,
     verbs::ibv_flow_spec_eth,
     verbs::ibv_flow_spec_ipv4,
+    verbs::ibv_flow_spec_ipv6,
     verbs::ibv_flow_spec_tcp_udp,
     verbs::ibv_gid_entry,
     verbs::ibv_parent_domain_init_attr,

@@ -5,6 +5,7 @@ mod contexts;
 mod counters;
 mod devx;
 mod processes;
+mod rules;
 mod striding;
 mod traffic;
 mod twin;

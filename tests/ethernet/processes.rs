@@ -35,7 +35,7 @@ impl Side {
         }
     }
 
-    fn provide(&mut self, receives: u64) {
+    pub(crate) fn provide(&mut self, receives: u64) {
         for id in 0..receives {
             // SAFETY: the memory lives as long as the side, and is read when frames are there.
             unsafe { self.frames.post(id, self.sge(id as usize * 2000, 2000)).unwrap() };

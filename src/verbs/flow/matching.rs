@@ -1,23 +1,22 @@
 //! Packet matches in the form of a firmware command: values of header fields, and masks of their
 //! bits.
 
+use std::net::IpAddr;
 use std::ptr::NonNull;
 
 use mlx5_sys::dv::{
     MLX5DV_FLOW_ACTION_COUNTERS_DEVX, MLX5DV_FLOW_ACTION_DEST_DEVX, MLX5DV_FLOW_ACTION_DEST_IBV_QP,
-    MLX5DV_FLOW_ACTION_TAG, mlx5dv_create_flow, mlx5dv_create_flow_matcher,
-    mlx5dv_destroy_flow_matcher, mlx5dv_devx_obj, mlx5dv_flow_action_attr,
-    mlx5dv_flow_action_attr__bindgen_ty_1, mlx5dv_flow_match_parameters, mlx5dv_flow_matcher,
-    mlx5dv_flow_matcher_attr,
+    MLX5DV_FLOW_ACTION_DROP, MLX5DV_FLOW_ACTION_TAG, mlx5dv_create_flow,
+    mlx5dv_create_flow_matcher, mlx5dv_destroy_flow_matcher, mlx5dv_devx_obj,
+    mlx5dv_flow_action_attr, mlx5dv_flow_action_attr__bindgen_ty_1, mlx5dv_flow_match_parameters,
+    mlx5dv_flow_matcher, mlx5dv_flow_matcher_attr,
 };
 use mlx5_sys::ifc::{Field, fte_match_param, fte_match_set_lyr_2_4 as outer};
-use mlx5_sys::verbs::{
-    ibv_flow, ibv_flow_attr_type, ibv_flow_spec_eth, ibv_flow_spec_ipv4, ibv_flow_spec_tcp_udp,
-    ibv_flow_spec_type,
-};
+use mlx5_sys::verbs::{ibv_flow, ibv_flow_attr_type};
 
-use super::flow::explained;
-use super::flow::sealed::Place;
+use super::filter::{Filter, Ports};
+use super::sealed::Place;
+use super::{FlowBuilder, explained};
 use crate::error::{Error, Result, non_null};
 use crate::verbs::Context;
 
@@ -52,6 +51,14 @@ impl Parameters {
     }
 }
 
+/// What becomes of packets that match.
+pub(super) enum Fate {
+    /// They go there.
+    To(Place),
+    /// No queue gets them.
+    Discarded,
+}
+
 /// A match for packets.
 pub(super) struct Matching {
     kind: ibv_flow_attr_type::Type,
@@ -62,79 +69,82 @@ pub(super) struct Matching {
 }
 
 impl Matching {
-    pub(super) fn new(kind: ibv_flow_attr_type::Type, priority: u16, tag: Option<u32>) -> Matching {
-        Matching { kind, priority, tag, criteria: [0; SIZE], value: [0; SIZE] }
+    /// Writes a rule's filter as values and masks.
+    pub(super) fn new(rule: &FlowBuilder) -> Matching {
+        let FlowBuilder { kind, priority, tag, .. } = *rule;
+        let mut matching = Matching { kind, priority, tag, criteria: [0; SIZE], value: [0; SIZE] };
+        matching.ethernet(&rule.filter);
+        matching.addresses(&rule.filter);
+        matching.ports(17, (outer::UDP_SPORT, outer::UDP_DPORT), rule.filter.udp);
+        matching.ports(6, (outer::TCP_SPORT, outer::TCP_DPORT), rule.filter.tcp);
+        matching
     }
 
-    fn set(&mut self, field: Field, value: u64, mask: u64) {
-        if mask != 0 {
-            field.set(&mut self.criteria, mask);
-            field.set(&mut self.value, value & mask);
+    /// Compares all bits of a field.
+    fn whole(&mut self, field: Field, value: Option<impl Into<u64>>) {
+        let all = if field.width() == 64 { u64::MAX } else { (1 << field.width()) - 1 };
+        if let Some(value) = value {
+            field.set(&mut self.criteria, all);
+            field.set(&mut self.value, value.into());
         }
     }
 
-    pub(super) fn ethernet(&mut self, spec: &ibv_flow_spec_eth) {
-        let address = |bytes: [u8; 6]| {
-            let whole = bytes.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
-            (whole >> 16, whole & 0xffff)
-        };
-        for (upper, lower, value, mask) in [
-            (outer::DMAC_47_16, outer::DMAC_15_0, spec.val.dst_mac, spec.mask.dst_mac),
-            (outer::SMAC_47_16, outer::SMAC_15_0, spec.val.src_mac, spec.mask.src_mac),
+    fn ethernet(&mut self, filter: &Filter) {
+        for (upper, lower, address) in [
+            (outer::DMAC_47_16, outer::DMAC_15_0, filter.destination),
+            (outer::SMAC_47_16, outer::SMAC_15_0, filter.source),
         ] {
-            let (value, mask) = (address(value), address(mask));
-            self.set(upper, value.0, mask.0);
-            self.set(lower, value.1, mask.1);
+            let halves = address.map(|[a, b, c, d, e, f]| {
+                (u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([e, f]))
+            });
+            self.whole(upper, halves.map(|halves| halves.0));
+            self.whole(lower, halves.map(|halves| halves.1));
         }
-        let half = |value: u16| u64::from(u16::from_be(value));
-        self.set(outer::ETHERTYPE, half(spec.val.ether_type), half(spec.mask.ether_type));
-        let (tag, mask) = (half(spec.val.vlan_tag), half(spec.mask.vlan_tag));
-        if mask != 0 {
-            self.set(outer::CVLAN_TAG, 1, 1);
-            self.set(outer::FIRST_VID, tag & 0xfff, mask & 0xfff);
-            self.set(outer::FIRST_CFI, tag >> 12 & 1, mask >> 12 & 1);
-            self.set(outer::FIRST_PRIO, tag >> 13, mask >> 13);
+        self.whole(outer::ETHERTYPE, filter.ether_type);
+        self.whole(outer::CVLAN_TAG, filter.vlan.map(|_| 1_u16));
+        self.whole(outer::FIRST_VID, filter.vlan);
+    }
+
+    fn addresses(&mut self, filter: &Filter) {
+        for (field, address) in [
+            (outer::SRC_IPV4_SRC_IPV6, filter.source_ip),
+            (outer::DST_IPV4_DST_IPV6, filter.destination_ip),
+        ] {
+            let Some(address) = address else { continue };
+            let (version, octets) = match address {
+                IpAddr::V4(address) => (4_u8, address.octets().to_vec()),
+                IpAddr::V6(address) => (6, address.octets().to_vec()),
+            };
+            self.whole(outer::IP_VERSION, Some(version));
+            // An address of IPv4 is the last four bytes.
+            let end = field.bytes().end;
+            let place = end - octets.len()..end;
+            self.criteria[place.clone()].fill(0xff);
+            self.value[place].copy_from_slice(&octets);
         }
     }
 
-    pub(super) fn addresses(&mut self, spec: &ibv_flow_spec_ipv4) {
-        // The last of the four words of an IPv6 address.
-        let word = |place: Field| {
-            let whole = place.bytes();
-            Field::new(whole.end - 4, 31, 32)
-        };
-        let number = |value: u32| u64::from(u32::from_be(value));
-        self.set(outer::IP_VERSION, 4, 0xf);
-        let (value, mask) = (&spec.val, &spec.mask);
-        self.set(word(outer::SRC_IPV4_SRC_IPV6), number(value.src_ip), number(mask.src_ip));
-        self.set(word(outer::DST_IPV4_DST_IPV6), number(value.dst_ip), number(mask.dst_ip));
+    fn ports(&mut self, protocol: u8, (source, destination): (Field, Field), ports: Ports) {
+        self.whole(outer::IP_PROTOCOL, ports.any().then_some(protocol));
+        self.whole(source, ports.source);
+        self.whole(destination, ports.destination);
     }
 
-    pub(super) fn ports(&mut self, spec: &ibv_flow_spec_tcp_udp) {
-        let (protocol, source, destination) = match spec.type_ {
-            ibv_flow_spec_type::IBV_FLOW_SPEC_TCP => (6, outer::TCP_SPORT, outer::TCP_DPORT),
-            _ => (17, outer::UDP_SPORT, outer::UDP_DPORT),
-        };
-        let half = |value: u16| u64::from(u16::from_be(value));
-        self.set(outer::IP_PROTOCOL, protocol, 0xff);
-        self.set(source, half(spec.val.src_port), half(spec.mask.src_port));
-        self.set(destination, half(spec.val.dst_port), half(spec.mask.dst_port));
-    }
-
-    /// Steers matching packets to a destination of that device, and counts them. The matcher must be
-    /// dropped after the flow.
+    /// Creates the flow, whose packets meet that fate and are counted. The matcher must be dropped
+    /// after the flow.
     ///
     /// # Safety
-    /// Destination and counter are alive.
-    pub(super) unsafe fn lead_to(
+    /// Destination and counter are alive, and of this device.
+    pub(super) unsafe fn create(
         &self,
-        destination: Place,
+        fate: Fate,
         counter: Option<NonNull<mlx5dv_devx_obj>>,
         context: &Context,
     ) -> Result<(NonNull<ibv_flow>, Matcher)> {
         if self.kind != ibv_flow_attr_type::IBV_FLOW_ATTR_NORMAL {
-            let rule = "to a TIR, or to a counter, the kernel leads frames that are described, and no others";
-            return Err(Error::attribute("frames", "the rest, or all", rule));
+            let rule =
+                "the kernel leads these to queue pairs only, without a counter, and discards none";
+            return Err(Error::attribute("rule", "rest or sniffer", rule));
         }
         let matcher = self.matcher(context)?;
         let mut value = Parameters::new(&self.value);
@@ -142,9 +152,12 @@ impl Matching {
         let action =
             |type_, value: Value| mlx5dv_flow_action_attr { type_, __bindgen_anon_1: value };
         let object = |object: NonNull<mlx5dv_devx_obj>| Value { obj: object.as_ptr() };
-        let mut actions = vec![match destination {
-            Place::Qp(qp) => action(MLX5DV_FLOW_ACTION_DEST_IBV_QP, Value { qp: qp.as_ptr() }),
-            Place::Object(tir) => action(MLX5DV_FLOW_ACTION_DEST_DEVX, object(tir)),
+        let mut actions = vec![match fate {
+            Fate::To(Place::Qp(qp)) => {
+                action(MLX5DV_FLOW_ACTION_DEST_IBV_QP, Value { qp: qp.as_ptr() })
+            }
+            Fate::To(Place::Object(tir)) => action(MLX5DV_FLOW_ACTION_DEST_DEVX, object(tir)),
+            Fate::Discarded => action(MLX5DV_FLOW_ACTION_DROP, Value { tag_value: 0 }),
         }];
         actions
             .extend(self.tag.map(|tag| action(MLX5DV_FLOW_ACTION_TAG, Value { tag_value: tag })));
