@@ -63,6 +63,7 @@
 //! | [`verbs`] | devices, memory, queues and their states, by libibverbs |
 //! | [`connect`] | exchanging connection data over TCP, and the attributes that follow from it; by librdmacm with the feature `cm` |
 //! | [`endpoint`] | posting and polling with buffers that move: the safe layer |
+//! | [`packet`] | Ethernet packets in safe code: feeds, orders, captures |
 //! | [`ring`] | posting and polling with addresses: the raw layer. Also queues of C programs |
 //! | [`wqe`] | the operations: SEND, WRITE, READ, atomics and more, a type for each |
 //! | [`cqe`] | completions, and the status of failures |
@@ -118,6 +119,7 @@ pub mod endpoint;
 mod error;
 pub mod expert;
 pub mod ib;
+pub mod packet;
 pub mod prelude;
 mod watch;
 pub mod wqe;

@@ -6,9 +6,9 @@ use super::{Buffers, MrSlice};
 use crate::ib::Access;
 use crate::ring::source::DomainId;
 use crate::wqe::{
-    CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, MaskedCompareSwap, MaskedFetchAdd,
-    Nop, Number, Payload, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm, SendInvalidate, SendMessage,
-    SgeList, To,
+    CompareSwap, EthSend, EthTso, FetchAdd, Inline, InlineBytes, InlineGather, MaskedCompareSwap,
+    MaskedFetchAdd, Nop, Number, Payload, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm,
+    SendInvalidate, SendMessage, SgeList, To,
 };
 
 /// A payload or an operation that names memory by slices only, so that it can be posted without
@@ -134,6 +134,8 @@ with_memory_of! {
     [P: Payload + Owned] RdmaWrite<P>, payload, into_payload, Access::empty();
     [P: Payload + Owned] RdmaWriteImm<P>, payload, into_payload, Access::empty();
     [P: SgeList + Owned] RdmaRead<P>, payload, into_payload, Access::LOCAL_WRITE;
+    [P: Payload + Owned] EthSend<'_, P>, payload, into_payload, Access::empty();
+    [P: Payload + Owned] EthTso<'_, P>, payload, into_payload, Access::empty();
     [] CompareSwap<MrSlice>, old, into_old, Access::LOCAL_WRITE;
     [] FetchAdd<MrSlice>, old, into_old, Access::LOCAL_WRITE;
     [N: Number] MaskedCompareSwap<N, MrSlice>, old, into_old, Access::LOCAL_WRITE;

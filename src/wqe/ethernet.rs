@@ -116,6 +116,11 @@ impl<P: Payload> EthSend<'_, P> {
     checksums!();
     setters!(signaled);
 
+    #[inline(always)]
+    pub(crate) fn payload(&self) -> &P {
+        &self.payload
+    }
+
     /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
@@ -155,6 +160,11 @@ impl<'a, P: Payload> EthTso<'a, P> {
 
     checksums!();
     setters!(signaled);
+
+    #[inline(always)]
+    pub(crate) fn payload(&self) -> &P {
+        &self.payload
+    }
 
     /// Returns the payload.
     pub fn into_payload(self) -> P {

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use super::{number, text};
+use super::{names, number, text};
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,16 @@ impl Interface {
         }
         // SAFETY: the function has written a string that ends with a zero.
         Interface::named(unsafe { CStr::from_ptr(name.as_ptr()) }.to_str().ok()?)
+    }
+
+    /// The names of the network interfaces of a device whose folder of the class `infiniband` is
+    /// `device`, each with the number of its port, from 1. Those in other network namespaces are not
+    /// among them.
+    pub fn of_device(device: &Path) -> Vec<(u8, String)> {
+        let folder = device.join("device/net");
+        let port = |name: &String| number::<u8>(folder.join(name).join("dev_port"))?.checked_add(1);
+        let named = names(&folder).into_iter().filter_map(|name| Some((port(&name)?, name)));
+        named.collect()
     }
 
     /// The network interface behind entry `index` of the GID table of port `port` of the device

@@ -161,6 +161,16 @@ impl PacketRq {
         event
     }
 
+    /// Returns whether a CQE is there.
+    pub(crate) fn is_ready(&mut self) -> Result<bool, PollError> {
+        Ok(self.completions.peek()?.is_some())
+    }
+
+    /// Keeps memory of receives that are outstanding until the queue pair is destroyed or reset.
+    pub(crate) fn retain(&self, memory: Box<dyn Send>) {
+        self.queue.owner.retain(memory);
+    }
+
     /// Requests an event at the next packet, see [`CqReader::arm`].
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self) {

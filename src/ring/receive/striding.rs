@@ -222,6 +222,11 @@ impl StridingRq {
         event
     }
 
+    /// Returns whether a CQE is there.
+    pub(crate) fn is_ready(&mut self) -> Result<bool, PollError> {
+        Ok(self.completions.peek()?.is_some())
+    }
+
     /// Requests an event at the next packet, see [`CqReader::arm`].
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self) {

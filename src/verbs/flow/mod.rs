@@ -289,6 +289,12 @@ impl FlowBuilder {
         self
     }
 
+    /// Returns whether a counter can be added: the rule has none, and is of a kind that counts.
+    #[cfg(feature = "devx")]
+    pub(crate) fn can_be_counted(&self) -> bool {
+        self.kind == ibv_flow_attr_type::IBV_FLOW_ATTR_NORMAL && self.counter.is_none()
+    }
+
     /// Has a counter made by command count the packets.
     #[cfg(feature = "devx")]
     pub(crate) fn counted_by(mut self, counter: Arc<dyn Counter>) -> Self {

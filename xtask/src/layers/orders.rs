@@ -29,6 +29,7 @@ pub(super) const ORDERS: &[Order] = &[
             ("verbs", "control path by libibverbs; supplies the parts that rings are made of"),
             ("devx", "control path by firmware commands, on objects that verbs opened"),
             ("endpoint", "queue pairs that own their buffers, on either control path"),
+            ("packet", "Ethernet packets on a port, sent by endpoints and lent by a receiver"),
             ("connect", "exchanges addresses and connects what the control path made"),
             ("expert", "names of all of these, for few programs"),
             ("prelude", "names of all of these, for most programs"),

@@ -1,0 +1,66 @@
+//! Packets that a program keeps.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::slots::Slots;
+use crate::cqe::PacketInfo;
+
+/// A received packet that the program keeps, in the memory where it arrived. Made by
+/// [`Packet::keep`](super::Packet::keep).
+///
+/// It may go to another thread, and outlives its receiver. When it is dropped, its memory returns to the
+/// receiver. A leaked one keeps its memory for ever.
+///
+/// See the example on [`Packet::keep`](super::Packet::keep).
+pub struct KeptPacket {
+    slots: Arc<Slots>,
+    slot: u32,
+    offset: u32,
+    length: u32,
+    info: PacketInfo,
+}
+
+impl KeptPacket {
+    /// Keeps a packet with this length at this offset, or returns `None` if as many are kept as may be.
+    ///
+    /// # Safety
+    /// The packet lies in the slot ([`Slots::has`]), the HCA has reported it, and the slot is not posted
+    /// again while it [is not free](Slots::is_free).
+    pub(super) unsafe fn new(
+        slots: &Arc<Slots>,
+        (slot, offset, length): (u32, u32, u32),
+        info: PacketInfo,
+    ) -> Option<KeptPacket> {
+        let kept = slots.keep(slot);
+        kept.then(|| KeptPacket { slots: Arc::clone(slots), slot, offset, length, info })
+    }
+
+    /// Returns the HCA's results for its headers.
+    pub fn info(&self) -> &PacketInfo {
+        &self.info
+    }
+}
+
+impl Deref for KeptPacket {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: by the contract of `new`, the packet lies in its slot, which this keeps from being
+        // posted again.
+        unsafe { self.slots.bytes(self.slot, self.offset, self.length) }
+    }
+}
+
+impl Drop for KeptPacket {
+    fn drop(&mut self) {
+        self.slots.release(self.slot);
+    }
+}
+
+impl fmt::Debug for KeptPacket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptPacket").field("len", &self.len()).field("info", &self.info).finish()
+    }
+}
