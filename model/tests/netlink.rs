@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 use libc::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use mlx5_sys::verbs::*;
 use support::random::Random;
+use support::role::{Player, hear, play, say};
 use verbs::{Device, Qp, connected, devices};
 
 /// Commands (`enum rdma_nldev_command`).
@@ -258,9 +259,14 @@ impl Socket {
 
     /// The objects of a kind on the first device that this process has made.
     fn objects(&self, command: u16, table: u16) -> Vec<Told> {
+        self.objects_of(std::process::id(), command, table)
+    }
+
+    /// The same of another process.
+    fn objects_of(&self, process: u32, command: u16, table: u16) -> Vec<Told> {
         let all = self.list(command, &word(DEV_INDEX, 0));
         let entries = all.iter().flat_map(|message| message.entries(table));
-        entries.filter(|entry| entry.number(PID) == u64::from(std::process::id())).collect()
+        entries.filter(|entry| entry.number(PID) == u64::from(process)).collect()
     }
 }
 
@@ -540,6 +546,55 @@ fn a_program_that_does_not_read_is_refused_and_loses_nothing() {
     assert!(socket.receive().is_none());
     assert_eq!(socket.one(SYS_GET, &[]).unwrap().number(COPY_ON_FORK), 1);
     assert!(!socket.one(SYS_GET, &[]).unwrap().has(DEV_INDEX));
+}
+
+#[test]
+fn role() {
+    play(&[("timed", timed)]);
+}
+
+/// Reads the clock before and after another process asks for its queue pairs.
+fn timed() -> i32 {
+    let device = Device::open(0);
+    let pair = connected(&device);
+    let clock = || {
+        // SAFETY: all zero is a value of the structure, which the call fills.
+        unsafe {
+            let mut values: ibv_values_ex = zeroed();
+            values.comp_mask = ibv_values_mask::IBV_VALUES_MASK_RAW_CLOCK.0;
+            assert_eq!(ibv_query_rt_values_ex(device.context.as_ptr(), &mut values), 0);
+            values.raw_clock.tv_nsec
+        }
+    };
+    // What a reading takes, to the tick.
+    let reading = -(clock() - clock());
+    let before = clock();
+    say("open");
+    assert_eq!(hear().as_deref(), Some("go on"));
+    let after = clock();
+    assert!((after - before - reading).abs() <= 1, "{before} to {after}, a reading {reading}");
+    // Its own question takes time.
+    // SAFETY: all zero is a value of both structures, which the call fills; the pair lives.
+    let result = unsafe {
+        let (mut attributes, mut init): (ibv_qp_attr, ibv_qp_init_attr) = zeroed();
+        ibv_query_qp(pair.0.0.as_ptr(), &mut attributes, 1, &mut init)
+    };
+    assert_eq!(result, 0);
+    assert!(clock() - after > 10 * reading, "a command takes time");
+    0
+}
+
+#[test]
+fn what_another_process_asks_takes_no_virtual_time() {
+    let _alone = alone();
+    let socket = Socket::open();
+    let mut command = Player::command("timed");
+    command.env("MLX5_MODEL_TIME", "virtual").env("MLX5_MODEL_PROFILE", "cx5");
+    let mut timed = Player::start(command);
+    assert_eq!(timed.hear(), "open");
+    assert_eq!(socket.objects_of(timed.child.id(), QP_GET, QPS).len(), 2);
+    timed.tell("go on");
+    timed.end_well();
 }
 
 #[test]

@@ -14,7 +14,8 @@
 //! of one queue pair do not overtake each other, nor do CQEs of one CQ.
 //!
 //! The program's time is one for all devices of a process. Stores to registers move it forward, and
-//! so do CQEs that the program has taken, and some commands. Nothing else of the program costs time.
+//! so do CQEs that the program has taken, and some commands. Nothing else of the program costs time, and
+//! nothing that the process does for others.
 
 pub(crate) mod devices;
 mod parameters;
@@ -22,12 +23,24 @@ mod parameters;
 mod tests;
 mod timeline;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::clock::Clock;
 pub use parameters::Parameters;
 use timeline::Timeline;
 pub use timeline::VirtualTime;
+
+thread_local! {
+    /// Whether the thread works for other processes.
+    static FOR_OTHERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that the calling thread works for other processes from now on: their questions take none of
+/// the program's time, whenever they come.
+pub(crate) fn work_for_others() {
+    FOR_OTHERS.set(true);
+}
 
 /// A store of the program to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +134,12 @@ impl Pace {
     }
 
     /// The program gives a command: its opcode, and the bytes of the memory that it registers or
-    /// deregisters. What follows is done when the command is.
+    /// deregisters. What follows is done when the command is. A command of a thread that works for
+    /// others takes no time.
     pub fn commanded(&self, command: impl FnOnce() -> (u16, u64)) {
+        if FOR_OTHERS.get() {
+            return;
+        }
         self.with(|timeline| {
             let (opcode, bytes) = command();
             timeline.commanded(opcode, bytes);

@@ -17,6 +17,7 @@ use super::super::request::abi::{Attribute, Header};
 use super::super::request::ioctl::Kind;
 use super::message::{Carried, Reader, Writer, ask};
 use super::{PATIENCE, names, resources};
+use crate::cost;
 use crate::fabric::local::socket::{self, Fd};
 use crate::private::{self, OwnFd, Private, system};
 
@@ -93,6 +94,7 @@ fn listen(running: &'static Running, listener: &Fd, mut reserve: Reserve) {
     /// How long the thread sleeps, in milliseconds, when it has no descriptor for a guest: the
     /// program does not tell when it closes one.
     const WITHOUT: libc::c_int = 100;
+    cost::work_for_others();
     let mut guests: Vec<Connection> = Vec::new();
     loop {
         reserve.fill(listener);
