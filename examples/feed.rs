@@ -37,7 +37,8 @@ fn main() -> Result<()> {
     let clock = DeviceClock::new(port.context())?;
     let name = port.interface().ok_or("the port has no network interface")?.name.clone();
     // ANCHOR: join
-    let mut receiver = port.receiver().slots(4096).build()?;
+    // Room for a burst of 32,768 short packets: two strides of 64 bytes for each.
+    let mut receiver = port.receiver().striding(64, 512).slots(128).build()?;
     for (stream, group) in [a, b].into_iter().enumerate() {
         let group = Group::join(&name, None, group.parse::<IpAddr>()?)?;
         if group.membership() == Membership::NoInterface {
@@ -46,7 +47,7 @@ fn main() -> Result<()> {
         receiver.join(group, udp_port.parse()?, stream as u32)?;
     }
     // ANCHOR_END: join
-    println!("listening");
+    println!("listening on {a} and {b}");
 
     let (mut feed, mut times) = (Feed::default(), Vec::new());
     while feed.ended != [true; 2] {

@@ -20,7 +20,7 @@ use mlx5_model as _;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Messages of each stream, with those that are left out.
-const MESSAGES: u64 = 10_000;
+const MESSAGES: u64 = 5_000;
 
 /// Whether a message is in a stream.
 fn is_in(stream: usize, number: u64) -> bool {
@@ -76,7 +76,7 @@ fn send(sender: &mut SendEndpoint<RawPacket>, number: u64, packet: &[u8]) -> Res
     // ANCHOR: send
     let request = EthSend::new(Inline(packet)).signaled_if(number % 16 == 0);
     while let Err(refused) = sender.post(number, request) {
-        if !matches!(refused.error, PostError::QueueFull { .. }) {
+        if !matches!(refused.error, PostError::QueueFull { .. } | PostError::CqFull { .. }) {
             return Err(refused.into());
         }
         for returned in sender.poll() {

@@ -2,8 +2,10 @@
 
 use std::io::Read;
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mlx5_model as _;
+use pcap_file::pcapng::{Block, PcapNgReader};
 use rig::process::Process;
 
 #[test]
@@ -393,6 +395,58 @@ fn a_queue_tells_which_of_many_requests_failed() {
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
+}
+
+/// Runs on a port of Ethernet.
+const ETHERNET: (&str, &str) = ("MLX5_MODEL_LINK", "roce");
+
+/// Two groups that no other process joins, and a UDP port that no other test has.
+fn groups(port: u16) -> [String; 3] {
+    let [_, b, c, d] = std::process::id().to_be_bytes();
+    [format!("239.{b}.{c}.{d}"), format!("238.{b}.{c}.{d}"), port.to_string()]
+}
+
+#[test]
+fn a_feed_of_two_streams_lacks_only_what_both_lack() {
+    let arguments = groups(9000);
+    let arguments = arguments.each_ref().map(String::as_str);
+    let mut feed = Process::example_where("feed", &arguments, ETHERNET);
+    feed.address();
+    Process::example_where("feed_publisher", &arguments, ETHERNET).end();
+    let text = feed.end();
+    assert!(text.contains("5000 messages, ") && text.contains(" by B"), "{text}");
+    assert!(text.contains("missing in both: [4000, 4001]\nlost here: 0 (Receiver)"), "{text}");
+    assert!(text.contains("from the wire to the program, median: "), "{text}");
+}
+
+#[test]
+fn every_tick_triggers_an_order_at_its_price() {
+    let text = Process::example_where("order_entry", &[], ETHERNET).end();
+    assert!(text.contains("1000 ticks, each answered by its order"), "{text}");
+}
+
+#[test]
+fn a_capture_has_packets_and_their_times() {
+    let file = std::env::temp_dir().join(format!("mlx5-capture-{}.pcapng", std::process::id()));
+    let arguments = [file.to_str().unwrap(), "500"];
+    let mut capture = Process::example_where("capture", &arguments, ETHERNET);
+    capture.address();
+    let arguments = groups(9001);
+    Process::example_where("feed_publisher", &arguments.each_ref().map(String::as_str), ETHERNET)
+        .end();
+    let text = capture.end();
+    assert!(text.contains("500 packets, 0 not written in time"), "{text}");
+    let mut reader = PcapNgReader::new(std::fs::File::open(&file).unwrap()).unwrap();
+    let (mut packets, mut before) = (0, Duration::ZERO);
+    while let Some(block) = reader.next_block() {
+        if let Block::EnhancedPacket(packet) = block.unwrap() {
+            assert!(packet.timestamp >= before && packet.data.len() >= 42);
+            (packets, before) = (packets + 1, packet.timestamp);
+        }
+    }
+    std::fs::remove_file(&file).unwrap();
+    let age = SystemTime::now().duration_since(UNIX_EPOCH + before).unwrap();
+    assert!(packets == 500 && age < Duration::from_secs(60), "{packets}, {age:?} old");
 }
 
 /// The numbers of the rows of a table in the output of `cost_model`, by their first column.

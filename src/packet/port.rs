@@ -96,6 +96,14 @@ impl PacketPort {
         self.number
     }
 
+    /// Returns the Ethernet address of its interface.
+    pub fn mac(&self) -> Option<[u8; 6]> {
+        let text = self.interface.as_ref()?.mac.as_deref()?;
+        let bytes: Option<Vec<u8>> =
+            text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+        bytes?.try_into().ok()
+    }
+
     /// Returns the network interface, as it was when the port was taken. `None` if it has none here: it
     /// may be in another network namespace.
     pub fn interface(&self) -> Option<&Interface> {

@@ -21,6 +21,8 @@ fn a_port_is_opened_by_its_interface() {
     let opened = PacketPort::open(&interface.name).unwrap();
     assert_eq!((opened.number(), opened.context().name()), (1, rig.context.name()));
     assert_eq!(opened.interface(), Some(interface));
+    let mac = opened.mac().unwrap().map(|byte| format!("{byte:02x}")).join(":");
+    assert_eq!(interface.mac.as_deref(), Some(&mac[..]));
     let (named, rule) = attribute(PacketPort::open("none-such"));
     assert_eq!(named, "interface");
     assert!(rule.contains(&interface.name), "{rule}");
