@@ -33,7 +33,7 @@ pub struct Group {
     socket: Option<OwnedFd>,
 }
 
-/// Who knows of a membership.
+/// The state of a membership.
 ///
 /// See the example on [`Group`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,7 +109,7 @@ impl Group {
         self.source
     }
 
-    /// Returns who knows of it.
+    /// Returns the state of the membership.
     pub fn membership(&self) -> Membership {
         match self.socket {
             Some(_) => Membership::Joined,

@@ -42,9 +42,9 @@
 //! [`Packet::keep`] takes a packet out of this cycle: another slot is posted in place of its slot, which
 //! returns to the receiver when the packet is dropped.
 //!
-//! What a program leaks (`mem::forget`) costs memory, not soundness: a leaked [`Packets`] leaves its slots
-//! to the next poll, a leaked [`KeptPacket`] keeps its slot for ever, and the memory of a receiver
-//! that is dropped while its queue exists stays with the queue.
+//! No destructor is needed for soundness: the next poll posts the slots of a [`Packets`] that was leaked, a
+//! leaked [`KeptPacket`] keeps its slot for ever, and the slots of a receiver that was dropped belong to
+//! its queue until that is destroyed.
 
 mod group;
 mod kept;

@@ -59,6 +59,6 @@ impl PacketSenderBuilder {
             .build()?;
         let qp = qp.init(port.number())?.rtr()?.rts()?;
         let config = SendConfig::default();
-        Ok(Endpoint::sender(qp, CqReader::new(&cq)?, config).map_err(|failed| failed.error)?)
+        Endpoint::sender(qp, CqReader::new(&cq)?, config).map_err(|failed| failed.error)
     }
 }

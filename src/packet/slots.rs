@@ -9,7 +9,7 @@ use crate::ib::Access;
 use crate::verbs::{HugePageSize, MemoryRegion, Pages, ProtectionDomain};
 use crate::wqe::Sge;
 
-/// Where the memory lies.
+/// The placement of the memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Placed {
     pub(super) huge: Option<HugePageSize>,

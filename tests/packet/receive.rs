@@ -1,6 +1,5 @@
 //! Polls, batches, losses, failures and waits.
 
-use std::mem::forget;
 use std::time::Duration;
 
 use mlx5::cqe::Status;
@@ -53,9 +52,9 @@ fn a_poll_returns_no_more_than_it_is_asked_for() {
     }
 }
 
-/// What an iterator that is dropped or leaked has not taken, the next poll returns.
+/// What an iterator has not taken, the next poll returns.
 #[test]
-fn a_leaked_poll_loses_nothing() {
+fn a_poll_that_ends_early_loses_nothing() {
     for (at, change) in [PLAIN, STRIDING].into_iter().enumerate() {
         let mut pair = Pair::new(0x14 + at as u8, change);
         for _ in 0..10 {
@@ -65,7 +64,6 @@ fn a_leaked_poll_loses_nothing() {
             for expected in first..first + 3 {
                 assert_eq!(number(&packets.next().unwrap().unwrap()), expected);
             }
-            forget(packets);
             let rest: Vec<u64> =
                 pair.receiver.poll(32).map(|packet| number(&packet.unwrap())).collect();
             assert_eq!(rest, Vec::from_iter(first + 3..first + 9));

@@ -66,8 +66,8 @@ impl PacketReceiverBuilder {
         self
     }
 
-    /// Sets of how many slots, beside those that are posted, the program may
-    /// [keep](super::Packet::keep) packets at a time. Default: 64.
+    /// Sets the number of slots beside the posted ones. The program can [keep](super::Packet::keep)
+    /// packets of that many slots at a time. Default: 64.
     pub fn spare_slots(mut self, slots: u32) -> Self {
         self.spare = slots;
         self

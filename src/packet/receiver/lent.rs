@@ -37,7 +37,7 @@ pub struct Packet<'a> {
     offset: u32,
 }
 
-/// What is wrong with a packet that has arrived.
+/// A fault of a packet that has arrived, which the HCA has found.
 ///
 /// See the example on [`Packet::fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -191,7 +191,7 @@ impl<'a> Packet<'a> {
         &self.info
     }
 
-    /// Returns what is wrong with it. Packets with a wrong checksum of Ethernet do not arrive: the port
+    /// Returns the fault that the HCA has found in its headers. Packets with a wrong checksum of Ethernet do not arrive: the port
     /// counts them.
     ///
     /// ```

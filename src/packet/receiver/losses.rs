@@ -9,7 +9,7 @@ use crate::diag::sysfs::PortCounters;
 use crate::error::{Error, Result};
 use crate::verbs::FlowBuilder;
 
-/// How many packets were lost.
+/// The number of packets that were lost.
 ///
 /// ```
 /// use mlx5::packet::{LossScope, PacketReceiver};
@@ -28,11 +28,11 @@ use crate::verbs::FlowBuilder;
 pub struct Losses {
     /// Packets since the receiver was made.
     pub packets: u64,
-    /// Whose they are.
+    /// The scope of the count.
     pub scope: LossScope,
 }
 
-/// Whose packets a number of losses counts.
+/// The packets that a number of losses counts.
 ///
 /// See the example on [`Losses`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

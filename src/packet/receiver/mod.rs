@@ -23,9 +23,8 @@ use crate::verbs::{CompletionChannel, Flow, FlowBuilder};
 /// Receives the packets that its rules steer to it, and lends their bytes. Made by
 /// [`PacketPort::receiver`].
 ///
-/// A [poll](Self::poll) returns up to so many packets, and posts the slots of those that the poll before
-/// it returned. So a program has as many packets in its hands as it asks for, and all other slots are
-/// posted. [`wait`](Self::wait) sleeps until a packet comes. [`losses`](Self::losses) is the number of
+/// A [poll](Self::poll) returns packets up to a limit, and posts the slots of the packets that the previous
+/// poll returned. So the program holds no more packets than it asks for, and all other slots are posted. [`wait`](Self::wait) sleeps until a packet comes. [`losses`](Self::losses) is the number of
 /// packets that matched and did not arrive.
 ///
 /// When its interface goes down and comes up again, rules and memberships stay.

@@ -31,7 +31,7 @@ impl Ring {
         /// Any key: all packets go to one queue.
         const KEY: [u8; 40] = [0x6d; 40];
         let packets = StridingRq::new(&queue, cq)?;
-        let target = RssQueues::new(&[queue.clone()], &KEY)?;
+        let target = RssQueues::new(std::slice::from_ref(&queue), &KEY)?;
         Ok(Ring::Striding { packets, queue, target })
     }
 

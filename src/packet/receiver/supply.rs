@@ -30,8 +30,7 @@ impl Supply {
         Supply { ring, slots: Arc::new(slots), lent, kept, spare }
     }
 
-    /// Posts the slots that the last poll has lent, and other ones in place of those that are kept. Their
-    /// packets are gone, except for those that are kept.
+    /// Posts the slots of lent packets again. Spare slots replace those of which packets are kept.
     ///
     /// # Safety
     /// No packet that was lent exists.

@@ -52,3 +52,32 @@ mod counters {
         let _ = counters.count(qp);
     }
 }
+
+/// The bytes of a packet are lent until the next poll.
+mod lent {
+    use mlx5::packet::*;
+
+    #[cfg(misuse)]
+    fn longer(receiver: &mut PacketReceiver) -> Option<u8> {
+        let first = receiver.poll(1).next()?.ok()?;
+        let bytes = first.bytes();
+        let _ = receiver.poll(1);
+        //~^ E0499 cannot borrow *receiver as mutable more than once at a time
+        bytes.first().copied()
+    }
+
+    #[cfg(misuse)]
+    fn outlives(mut receiver: PacketReceiver) -> Option<u8> {
+        let first = receiver.poll(1).next()?.ok()?;
+        drop(receiver);
+        //~^ E0505 cannot move out of receiver because it is borrowed
+        first.bytes().first().copied()
+    }
+
+    fn kept(mut receiver: PacketReceiver) -> Option<u8> {
+        let first = receiver.poll(1).next()?.ok()?.keep()?;
+        let _ = receiver.poll(1);
+        drop(receiver);
+        first.first().copied()
+    }
+}
