@@ -37,7 +37,7 @@ fn main() -> Result<()> {
         Some(name) => PacketPort::open(&name)?,
         None => PacketPort::new(&Context::open_first()?, 1)?,
     };
-    let mac = port.mac().ok_or("the port has no network interface")?;
+    let mac = port.mac()?;
     // Runs beside each other have addresses of their own.
     let [_, b, c, d] = std::process::id().to_be_bytes();
     let offset = u16::from_be_bytes([c, d]) % 16_384;

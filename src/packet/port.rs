@@ -97,11 +97,18 @@ impl PacketPort {
     }
 
     /// Returns the Ethernet address of its interface.
-    pub fn mac(&self) -> Option<[u8; 6]> {
-        let text = self.interface.as_ref()?.mac.as_deref()?;
-        let bytes: Option<Vec<u8>> =
-            text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
-        bytes?.try_into().ok()
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] if the port has no network interface here.
+    pub fn mac(&self) -> Result<[u8; 6]> {
+        let text = self.interface.as_ref().and_then(|interface| interface.mac.as_deref());
+        let bytes: Option<Vec<u8>> = text.and_then(|text| {
+            text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect()
+        });
+        bytes.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| {
+            let rule = "it has an Ethernet address only in the network namespace of its interface";
+            Error::attribute("port", self.number, rule)
+        })
     }
 
     /// Returns the network interface, as it was when the port was taken. `None` if it has none here: it

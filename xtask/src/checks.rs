@@ -81,7 +81,7 @@ const DRIVER: &[&str] = &["src", "build", "build.rs", "diag"];
 /// The model with its tests.
 const MODEL: &[&str] = &["model"];
 const TESTS: &[&str] = &["tests", "examples", "benches", "rig"];
-const TOOLS: &[&str] = &["tools", "conformance", "pci"];
+const TOOLS: &[&str] = &["tools", "conformance", "pci", "smoltcp"];
 const EVIDENCE: &[&str] = &["evidence"];
 /// Everything that is compiled or run.
 const ALL: &[&[&str]] = &[BUILD, DRIVER, MODEL, TESTS, TOOLS, EVIDENCE, &["torture", "xtask"]];
