@@ -63,9 +63,15 @@ pub fn end(section: &str) {
     request(DUMP_STATS_AT, name.as_ptr().cast());
 }
 
-/// Runs `program` on callgrind, which puts its files into `folder`.
-pub fn run(program: &Path, arguments: &[&str], folder: &Path) -> std::io::Result<ExitStatus> {
+/// Runs `program` on callgrind, with the model's link, which puts its files into `folder`.
+pub fn run(
+    program: &Path,
+    arguments: &[&str],
+    link: &str,
+    folder: &Path,
+) -> std::io::Result<ExitStatus> {
     Command::new("valgrind")
+        .env("MLX5_MODEL_LINK", link)
         .args(["--quiet", "--tool=callgrind", "--collect-atstart=no", "--compress-strings=no"])
         .arg(format!("--callgrind-out-file={}/section", folder.display()))
         .arg(program)

@@ -44,7 +44,7 @@ use mlx5_model::Mode;
 use report::earlier::Earlier;
 use report::{Line, Report, Value, context};
 use rows::{How, Row, column};
-use side::{LIST, MAKERS, Maker, columns, measured};
+use side::{LIST, MAKERS, Maker, columns, measured, packets};
 
 /// The model reads no registers or queues while instructions are counted.
 const MODE: Mode = Mode::Manual;
@@ -127,11 +127,11 @@ fn section(column: &str, row: Row, part: Part) -> String {
     format!("{column}: {}: {part}", row.text())
 }
 
-/// Runs every row of every chosen side, on callgrind. Each row has a side of its own, so that no
+/// Runs every row of every chosen side that this process's link has, on callgrind. Each row has a side of its own, so that no
 /// row's count depends on what other rows there are.
 fn counted(sides: Sides) {
     for maker in MAKERS.iter().filter(|maker| sides.include(maker.column)) {
-        for &row in maker.rows {
+        for &row in maker.rows.iter().filter(|row| row.is_of_packets() == packets::are_here()) {
             count_row(maker, row);
         }
     }
@@ -172,16 +172,21 @@ fn count(folder: &Path, sides: Sides) -> Result<HashMap<String, Section>, Box<dy
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
     }
-    std::fs::create_dir_all(folder)?;
     let arguments: Vec<&str> = [COUNTED].into_iter().chain(sides.argument()).collect();
-    let status =
-        callgrind::run(&std::env::current_exe()?, &arguments, folder).map_err(|error| {
+    let program = std::env::current_exe()?;
+    let mut sections = HashMap::new();
+    for link in ["infiniband", packets::LINK] {
+        let folder = folder.join(link);
+        std::fs::create_dir_all(&folder)?;
+        let status = callgrind::run(&program, &arguments, link, &folder).map_err(|error| {
             format!("cannot run valgrind: {error}; `cargo xtask setup` installs it")
         })?;
-    if !status.success() {
-        return Err(format!("the counted program failed ({status})").into());
+        if !status.success() {
+            return Err(format!("the counted program failed on {link} ({status})").into());
+        }
+        sections.extend(callgrind::sections(&folder)?);
     }
-    Ok(callgrind::sections(folder)?)
+    Ok(sections)
 }
 
 /// Instructions per call.

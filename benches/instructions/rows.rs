@@ -214,6 +214,10 @@ rows! {
     PollTable: "the same, of one of 300 queue pairs in a table", How::Take, [at_most(97.0)];
     TagAppend: "append to a list of tags, reported", How::Post, [at_most(113.0)];
     TagPoll: "poll, one message of a list of tags", How::Take, [at_most(104.0)];
+    PacketSend: "60-byte inline packet, two blocks", How::Post, [];
+    PacketFire: "prepared fire, 8 of 60 bytes of a packet changed, two blocks", How::Fire, [];
+    PacketPoll: "poll of 32 packets, slots posted again, per packet", How::TakeLists(LIST), [];
+    PacketEmpty: "poll for packets, empty", How::Idle, [];
     PoolPost: "the same program: 64-byte WRITE from a pool", How::Post, [at_most_raw(1.15)];
     PoolList: "the same program: list of 32 such, per WR", How::Lists(LIST), [at_most_raw(1.15)];
     PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.3)];
@@ -232,6 +236,12 @@ impl Row {
             | Self::PoolReceive => [Self::PoolPost, Self::PoolPoll, Self::PoolEmpty],
             _ => [Self::Inline, Self::Poll, Self::Empty],
         }
+    }
+
+    /// Whether it is of Ethernet packets, which a process of their own counts.
+    #[allow(dead_code, reason = "not every benchmark counts in several processes")]
+    pub const fn is_of_packets(self) -> bool {
+        matches!(self, Self::PacketSend | Self::PacketFire | Self::PacketPoll | Self::PacketEmpty)
     }
 
     /// Whether passing one of its limits is a failure.

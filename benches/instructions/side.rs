@@ -32,6 +32,8 @@ mod inline;
 mod keys;
 #[path = "libmlx5.rs"]
 mod libmlx5;
+#[path = "packets.rs"]
+pub mod packets;
 #[path = "polls.rs"]
 mod polls;
 #[path = "pool.rs"]
@@ -115,6 +117,7 @@ mod rows_of {
     pub const FOLDED: &[Row] = &[PollFolded, PollFoldedReceive];
     pub const SHARED: &[Row] = &[ReceiveShared, ReceiveSharedList, PollShared];
     pub const TAGS: &[Row] = &[TagAppend, TagPoll];
+    pub const PACKETS: &[Row] = &[PacketPoll, PacketEmpty];
     pub const POOL: &[Row] = &[PoolPost, PoolList, PoolPoll, PoolEmpty, PoolReceive];
 }
 
@@ -157,6 +160,10 @@ pub const MAKERS: &[Maker] = {
         Maker::new(UNLOCKED, LENGTHS, || {
             Box::new(inline::Verbs(libmlx5::Extended::unlocked(libmlx5::Extended::long)))
         }),
+        Maker::new(CLASSIC, &[PacketSend], || packets::here(packets::Classic::new)),
+        Maker::new(OWNED, PACKETS, || packets::here(packets::Lent::new)),
+        Maker::new(RAW, &[PacketSend], || packets::here(packets::Raw::new)),
+        Maker::new(RAW, &[PacketFire], || packets::here(packets::Ahead::new)),
         Maker::new(OWNED, QUEUES, || Box::new(safe::Safe::new())),
         Maker::new(OWNED, KNOWN, || Box::new(inline::Owned::new())),
         Maker::new(OWNED, POOL, || Box::new(pool::Owned(safe::Safe::new()))),
