@@ -437,16 +437,17 @@ fn a_capture_has_packets_and_their_times() {
     let text = capture.end();
     assert!(text.contains("500 packets, 0 not written in time"), "{text}");
     let mut reader = PcapNgReader::new(std::fs::File::open(&file).unwrap()).unwrap();
-    let (mut packets, mut before) = (0, Duration::ZERO);
+    // Packets of other tests are among them.
+    let (mut packets, now) = (0, SystemTime::now());
     while let Some(block) = reader.next_block() {
         if let Block::EnhancedPacket(packet) = block.unwrap() {
-            assert!(packet.timestamp >= before && packet.data.len() >= 42);
-            (packets, before) = (packets + 1, packet.timestamp);
+            let age = now.duration_since(UNIX_EPOCH + packet.timestamp).unwrap();
+            assert!(age < Duration::from_secs(100) && packet.data.len() >= 14, "{age:?} old");
+            packets += 1;
         }
     }
     std::fs::remove_file(&file).unwrap();
-    let age = SystemTime::now().duration_since(UNIX_EPOCH + before).unwrap();
-    assert!(packets == 500 && age < Duration::from_secs(60), "{packets}, {age:?} old");
+    assert_eq!(packets, 500);
 }
 
 /// The numbers of the rows of a table in the output of `cost_model`, by their first column.

@@ -157,6 +157,12 @@ impl CqeRef<'_> {
         u32::from_be(self.field::<u32, { offset_of!(Cqe64, sop_drop_qpn) }>()) & NUMBER_MASK
     }
 
+    /// The tag of the flow that led a packet here, in the place of the number.
+    #[inline(always)]
+    pub(crate) fn flow_tag(&self) -> u32 {
+        u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, sop_drop_qpn) }>()) & NUMBER_MASK
+    }
+
     /// User index of the queue, in CQEs of version 1. Of version 0: number of a shared receive
     /// queue.
     #[inline(always)]
@@ -204,30 +210,65 @@ impl CqeRef<'_> {
     }
 
     /// The HCA's clock.
+    #[inline(always)]
     pub(crate) fn timestamp(&self) -> u64 {
-        u64::from_be(self.field::<u64, { offset_of!(Cqe64, timestamp) }>())
+        let upper = u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, timestamp) }>());
+        let lower = u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, timestamp) + 4 }>());
+        u64::from(upper) << 32 | u64::from(lower)
     }
 
     /// Ones' complement sum of the packet.
+    #[inline(always)]
     pub(crate) fn checksum(&self) -> u16 {
-        u16::from_be(self.field::<u16, { offset_of!(Cqe64, check_sum) }>())
+        const AT: usize = offset_of!(Cqe64, check_sum);
+        const { assert!(AT % 4 == 0) };
+        (u32::from_be(self.field_if_used::<AT>()) >> 16) as u16
     }
 
-    /// The RSS hash, and the fields that it was computed over.
-    pub(crate) fn rss_hash(&self) -> (u32, u8) {
-        let hash = u32::from_be(self.field::<u32, { offset_of!(Cqe64, rss_hash_result) }>());
-        (hash, self.field::<u8, { offset_of!(Cqe64, rss_hash_type) }>())
+    /// The RSS hash.
+    #[inline(always)]
+    pub(crate) fn rss_hash(&self) -> u32 {
+        u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, rss_hash_result) }>())
+    }
+
+    /// The fields that the RSS hash was computed over.
+    pub(crate) fn rss_hash_type(&self) -> u8 {
+        self.field::<u8, { offset_of!(Cqe64, rss_hash_type) }>()
     }
 
     /// VLAN tag.
+    #[inline(always)]
     pub(crate) fn vlan(&self) -> u16 {
-        u16::from_be(self.field::<u16, { offset_of!(Cqe64, vlan_info) }>())
+        self.header_word() as u16
+    }
+
+    /// The types of the packet's headers: layer 4 in bits 4 to 6, layer 3 in bits 2 and 3, and whether a
+    /// VLAN tag was removed in bit 0.
+    #[inline(always)]
+    pub(crate) fn header_types(&self) -> u8 {
+        (self.header_word() >> 16) as u8
+    }
+
+    /// The results of the checks of the packet's headers: [`L2_OK`], [`L3_OK`], [`L4_OK`].
+    #[inline(always)]
+    pub(crate) fn header_checks(&self) -> u8 {
+        (self.header_word() >> 24) as u8
+    }
+
+    /// The word of the checks, the types and the VLAN tag.
+    #[inline(always)]
+    fn header_word(&self) -> u32 {
+        const AT: usize = offset_of!(Cqe64, hds_ip_ext);
+        const {
+            assert!(offset_of!(Cqe64, l4_hdr_type_etc) == AT + 1);
+            assert!(offset_of!(Cqe64, vlan_info) == AT + 2);
+        }
+        u32::from_be(self.field_if_used::<AT>())
     }
 
     /// Returns the check results and types of the packet's headers.
     pub(crate) fn headers(&self) -> Headers {
-        let right = self.field::<u8, { offset_of!(Cqe64, hds_ip_ext) }>();
-        let types = self.field::<u8, { offset_of!(Cqe64, l4_hdr_type_etc) }>();
+        let (right, types) = (self.header_checks(), self.header_types());
         Headers {
             l2_ok: right & L2_OK != 0,
             l3_ok: right & L3_OK != 0,

@@ -1,9 +1,8 @@
 //! The packet information of a completion of an Ethernet queue.
 
-use super::Layer3;
-use mlx5_sys::cqe::{
-    Cqe64, L3_HDR_TYPE_IPV4, L3_HDR_TYPE_IPV6, L3_HDR_TYPE_SHIFT, L3_OK, L4_OK, NUMBER_MASK,
-};
+use mlx5_sys::cqe::{L3_HDR_TYPE_IPV4, L3_HDR_TYPE_IPV6, L3_HDR_TYPE_SHIFT, L3_OK, L4_OK};
+
+use super::{CqeRef, Layer3};
 
 /// The protocol above IP.
 ///
@@ -60,31 +59,33 @@ impl PacketInfo {
         self.network == Layer3::Ipv4 && self.network_ok && self.transport_ok
     }
 
-    pub(crate) fn decode(cqe: &Cqe64) -> Self {
+    /// Reads the results from a CQE. The compiler omits the loads of results that are not used.
+    #[inline(always)]
+    pub(crate) fn of(cqe: &CqeRef<'_>) -> Self {
         /// Layer 4 types, and whether a VLAN tag was taken out. Linux `mlx5/device.h`,
         /// `CQE_L4_HDR_TYPE_*` and `cqe_has_vlan`.
         const UDP: u8 = 2;
         const STRIPPED: u8 = 1;
-        let kinds = cqe.l4_hdr_type_etc;
+        let (kinds, checks) = (cqe.header_types(), cqe.header_checks());
         Self {
             network: match kinds >> L3_HDR_TYPE_SHIFT & 3 {
                 L3_HDR_TYPE_IPV4 => Layer3::Ipv4,
                 L3_HDR_TYPE_IPV6 => Layer3::Ipv6,
                 _ => Layer3::None,
             },
-            network_ok: cqe.hds_ip_ext & L3_OK != 0,
+            network_ok: checks & L3_OK != 0,
             transport: match kinds >> 4 & 7 {
                 // TCP comes in three kinds, by what it acknowledges and carries.
                 1 | 3 | 4 => TransportHeader::Tcp,
                 UDP => TransportHeader::Udp,
                 _ => TransportHeader::Other,
             },
-            transport_ok: cqe.hds_ip_ext & L4_OK != 0,
-            stripped_vlan: (kinds & STRIPPED != 0).then(|| cqe.vlan_info.get()),
-            flow_tag: cqe.sop_drop_qpn.get() & NUMBER_MASK,
-            hash: cqe.rss_hash_result.get(),
-            checksum: cqe.check_sum.get(),
-            timestamp: cqe.timestamp.get(),
+            transport_ok: checks & L4_OK != 0,
+            stripped_vlan: (kinds & STRIPPED != 0).then(|| cqe.vlan()),
+            flow_tag: cqe.flow_tag(),
+            hash: cqe.rss_hash(),
+            checksum: cqe.checksum(),
+            timestamp: cqe.timestamp(),
         }
     }
 }

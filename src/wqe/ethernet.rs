@@ -5,7 +5,7 @@ use core::mem::offset_of;
 
 use mlx5_sys::wqe::{ETH_L3_CSUM, ETH_L4_CSUM, EthSeg, SEGMENT_SIZE, opcode};
 
-use super::encode::setters;
+use super::encode::{known_ds, setters};
 use super::{Block, Encode, Limits, Operation, Payload, Segment, Segments};
 
 /// Bytes of a header that share the Ethernet segment's first 16.
@@ -187,6 +187,20 @@ fn fits(header: usize, payload: u32, limits: &Limits) -> bool {
         && 1 + units(header) + payload <= COUNTED + limits.max_sge.max(inline)
 }
 
+/// Returns an Ethernet segment with a header of that size, which starts with these bytes.
+#[inline(always)]
+fn segment(size: u16, start: [u8; START], checksums: u8, mss: u16) -> Segment {
+    zerocopy::transmute!(EthSeg {
+        rsvd0: 0.into(),
+        cs_flags: checksums,
+        rsvd1: 0,
+        mss: mss.into(),
+        metadata: 0.into(),
+        inline_hdr_sz: size.into(),
+        inline_hdr_start: start,
+    })
+}
+
 /// Writes an Ethernet segment, whose last bytes are the header's first, and the rest of the header.
 ///
 /// # Safety
@@ -201,15 +215,7 @@ unsafe fn put<W: Segments>(writer: &mut W, start: Start<'_>, checksums: u8, mss:
         Start::Vlan(_) => &tag,
         Start::Bytes(bytes) => bytes,
     };
-    let segment: Segment = zerocopy::transmute!(EthSeg {
-        rsvd0: 0.into(),
-        cs_flags: checksums,
-        rsvd1: 0,
-        mss: mss.into(),
-        metadata: 0.into(),
-        inline_hdr_sz: size.into(),
-        inline_hdr_start: [0; START],
-    });
+    let segment = segment(size, [0; START], checksums, mss);
     const { assert!(offset_of!(EthSeg, inline_hdr_start) == SEGMENT_SIZE - START) };
     // SAFETY: the caller has space for this segment and the rest of the header.
     unsafe { writer.put_packed(segment, SEGMENT_SIZE - START, iter::once(header)) }
@@ -220,6 +226,27 @@ impl<P: Payload> Operation for EthSend<'_, P> {
 }
 
 impl<P: Payload> Encode for EthSend<'_, P> {
+    // Without a header of its own: a ctrl segment and an Ethernet segment before the payload.
+    const KNOWN_DS: u32 = known_ds(2, P::USUAL_DS);
+
+    #[inline(always)]
+    fn is_usual(&self, limits: &Limits) -> bool {
+        self.start.bytes().is_empty() && self.payload.is_usual(limits)
+    }
+
+    #[inline(always)]
+    unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
+        let (size, tag) = match self.start {
+            Start::Vlan(tag) => (INSERT_VLAN, tag.to_be_bytes()),
+            Start::Bytes(_) => (0, [0; START]),
+        };
+        // SAFETY: `body_ds` counts both; the payload is a usual one.
+        unsafe {
+            writer.put(segment(size, tag, self.checksums, 0));
+            self.payload.put_usual(writer);
+        }
+    }
+
     #[inline(always)]
     fn body_ds(&self) -> u32 {
         units(self.start.bytes().len()) + self.payload.ds()

@@ -88,7 +88,7 @@ impl Peeked<'_> {
 
     /// The RSS hash, and the fields that it was computed over.
     pub fn rss_hash(&self) -> (u32, u8) {
-        self.cqe.rss_hash()
+        (self.cqe.rss_hash(), self.cqe.rss_hash_type())
     }
 
     /// The HCA's check results for headers, on IPoIB and Ethernet queues.

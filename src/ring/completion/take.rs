@@ -75,6 +75,13 @@ impl CqReader {
         Some(cqe)
     }
 
+    /// Returns whether the next CQE is certainly not there, and counts the poll then. False also if a
+    /// check of the CQ is due.
+    #[inline(always)]
+    pub(in crate::ring) fn finds_nothing(&mut self) -> bool {
+        self.consumer.is_stale(self.consumer.op_own()) && !self.consumer.idles()
+    }
+
     /// Takes the CQE that `find` or [`find_arrived`](Self::find_arrived) found, and
     /// publishes the consumer index.
     ///

@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-use mlx5_sys::cqe::{Cqe64, opcode as cqe_opcode};
+use mlx5_sys::cqe::opcode as cqe_opcode;
 
-use super::core::failure;
+use super::core::{Layout, failure};
 use super::{ReceiveBatch, ReceiveConfig, ReceiveQueue};
 use crate::cqe::{CqeRef, Failure, PacketInfo, UnexpectedCqe, UnexpectedCqeReason};
 use crate::ib::RawPacket;
@@ -140,7 +140,31 @@ impl PacketRq {
     /// # Errors
     /// [`PollError`].
     #[doc(alias = "ibv_poll_cq")]
+    #[inline]
     pub fn poll(&mut self) -> Result<Option<PacketEvent>, PollError> {
+        let Self { queue, completions } = self;
+        if let Some(cqe) = completions.find_arrived() {
+            let layout = &mut queue.ring.layout;
+            if let Some(slot) = layout.outstanding(cqe.wqe_counter()) {
+                // SAFETY: the slot of an outstanding receive, which the CQE completes.
+                let id = unsafe { layout.retire(slot) };
+                let (byte_len, info) = (cqe.byte_count(), PacketInfo::of(&cqe));
+                queue.ring.flight.cqe(&cqe);
+                // SAFETY: the last call on the reader found this CQE.
+                unsafe { completions.take_found() };
+                let packet = Packet { id, offset: 0, byte_len, last: true, info };
+                return Ok(Some(PacketEvent::Packet(packet)));
+            }
+        } else if completions.finds_nothing() {
+            return Ok(None);
+        }
+        self.poll_otherwise()
+    }
+
+    /// Polls where no packet of the oldest receive is next.
+    #[cold]
+    #[inline(never)]
+    fn poll_otherwise(&mut self) -> Result<Option<PacketEvent>, PollError> {
         let queue = &mut self.queue;
         let event = next_event(&mut self.completions, |cqe| {
             let opcode = cqe.opcode();
@@ -151,8 +175,7 @@ impl PacketRq {
             if opcode == cqe_opcode::RESP_ERR {
                 return Ok(PacketEvent::Failed(failure(id, queue.qpn(), cqe)));
             }
-            let cqe: Cqe64 = zerocopy::transmute!(cqe.bytes());
-            let (byte_len, info) = (cqe.byte_cnt.get(), PacketInfo::decode(&cqe));
+            let (byte_len, info) = (cqe.byte_count(), PacketInfo::of(cqe));
             Ok(PacketEvent::Packet(Packet { id, offset: 0, byte_len, last: true, info }))
         });
         if event == Err(PollError::DeviceFailed) {

@@ -203,9 +203,9 @@ impl StridingRq {
                 Ok(PacketEvent::Failed(failure(id, strides.number, cqe)))
             }
             cqe_opcode::RESP_SEND => {
-                let cqe: Cqe64 = zerocopy::transmute!(cqe.bytes());
-                let id = wqes.named(cqe.wqe_id.get())?.id;
-                let part = part_of(&cqe, id, *used, strides);
+                let entry: Cqe64 = zerocopy::transmute!(cqe.bytes());
+                let id = wqes.named(entry.wqe_id.get())?.id;
+                let part = part_of(&entry, (id, PacketInfo::of(cqe)), *used, strides);
                 let (event, taken) = part.ok_or(UnexpectedCqeReason::NotOutstanding)?;
                 *used += taken;
                 if *used == strides.count {
@@ -237,7 +237,12 @@ impl StridingRq {
 /// Decodes a CQE of the oldest WQE, of which `used` strides are taken. Returns the number of
 /// strides that it takes. `None` unless it continues where the last one ended, with no more strides
 /// than the WQE has left, and a packet that fits them. The HCA's data is not trusted beyond that.
-fn part_of(cqe: &Cqe64, id: u64, used: u32, shape: &Strides) -> Option<(PacketEvent, u32)> {
+fn part_of(
+    cqe: &Cqe64,
+    (id, info): (u64, PacketInfo),
+    used: u32,
+    shape: &Strides,
+) -> Option<(PacketEvent, u32)> {
     let count = cqe.byte_cnt.get();
     let strides = (count & !MPRQ_FILLER) >> MPRQ_STRIDES_SHIFT;
     let byte_len = count & MPRQ_BYTES_MASK;
@@ -253,7 +258,7 @@ fn part_of(cqe: &Cqe64, id: u64, used: u32, shape: &Strides) -> Option<(PacketEv
         return None;
     }
     let offset = first * shape.bytes + shape.shift;
-    let (last, info) = (strides == left, PacketInfo::decode(cqe));
+    let last = strides == left;
     Some((PacketEvent::Packet(Packet { id, offset, byte_len, last, info }), strides))
 }
 
