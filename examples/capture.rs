@@ -40,7 +40,7 @@ fn main() -> Result<()> {
         _ => PacketPort::new(&Context::open_first()?, 1)?,
     };
     let clock = DeviceClock::new(port.context())?;
-    // Slots that the writer holds are beside those that are posted.
+    // The writer holds spare slots, so that as many as ever are posted.
     let mut receiver = port.receiver().slots(1024).spare_slots(4096).build()?;
     // A copy of all that the port sends and receives.
     receiver.steer(receiver.rule().sniffer())?;

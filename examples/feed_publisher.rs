@@ -19,7 +19,7 @@ use mlx5_model as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Messages of each stream, with those that are left out.
+/// Messages of a whole stream.
 const MESSAGES: u64 = 5_000;
 
 /// Whether a message is in a stream.

@@ -142,6 +142,41 @@ fn a_session_survives_loss_reordering_and_damage() {
     mlx5_model::set_faults(0, "").unwrap();
 }
 
+/// A namespace with a neighbour, and a gateway behind which all else is.
+const NAMESPACE: &str = r#"
+    set -e
+    ip link add left type veth peer name right
+    ip address add 10.77.0.1/24 dev left
+    ip link set left up
+    ip link set right up
+    ip neighbour add 10.77.0.2 lladdr 02:00:00:00:77:02 nud permanent dev left
+    ip neighbour add 10.77.0.254 lladdr 02:00:00:00:77:fe nud permanent dev left
+    ip route add default via 10.77.0.254
+    exec "$0" --exact the_kernel_tells_the_way --nocapture
+"#;
+
+#[test]
+fn the_kernel_tells_the_way() {
+    const MARK: &str = "MLX5_SMOLTCP_TEST_WAY";
+    if std::env::var_os(MARK).is_none() {
+        let mut shell = std::process::Command::new("unshare");
+        shell.args(["--user", "--map-root-user", "--net", "sh", "-c", NAMESPACE]);
+        let output = shell.arg(std::env::current_exe().unwrap()).env(MARK, "1").output();
+        let output = output.expect("unshare: install util-linux");
+        return assert!(output.status.success(), "{output:?}");
+    }
+    for (remote, last) in [("10.77.0.2:7000", 0x02), ("192.0.2.1:7000", 0xfe)] {
+        let session = Session::to(remote.parse().unwrap()).unwrap();
+        assert_eq!(session.next_hop(), [2, 0, 0, 0, 0x77, last], "{remote}");
+        assert_eq!(session.local().ip(), IpAddr::from([10, 77, 0, 1]));
+        assert_ne!(session.local().port(), 0);
+    }
+    // Nobody answers for this one.
+    let silent = Session::to("10.77.0.9:7000".parse().unwrap()).unwrap_err();
+    assert_eq!(silent.kind(), std::io::ErrorKind::NotFound);
+    assert!(silent.to_string().contains("10.77.0.9"), "{silent}");
+}
+
 #[test]
 fn the_kernel_keeps_the_local_port() {
     let mac = [2, 0, 0, 0, 0, 1];

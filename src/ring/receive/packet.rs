@@ -14,8 +14,7 @@ use crate::wqe::SgeList;
 /// The receive queue of a queue pair for Ethernet packets, with the CQ of its own on which it
 /// completes. The CQEs of packets name flows, not queues, so no other queue may complete there.
 ///
-/// Posting is that of [`ReceiveQueue`]. A poll costs about as much as one of a queue that is looked
-/// up.
+/// Posting is that of [`ReceiveQueue`].
 ///
 /// ```
 /// # // SAFETY: no other thread runs yet.
