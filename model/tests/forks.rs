@@ -157,6 +157,8 @@ fn a_child_does_not_keep_its_dead_parent_reachable() {
     let child: libc::pid_t = player.hear().parse().expect("a process");
     station.connect(peer, Timing { code: 14, retries: 1 });
     reach(&station, peer);
+    // To wait for the parent would close the pipe, on whose end the child waits.
+    let pipe = player.child.stdin.take().expect("a pipe");
     player.kill();
     // SAFETY: signal 0 only asks whether the process is there.
     assert_eq!(unsafe { libc::kill(child, 0) }, 0, "the child lives");
@@ -167,7 +169,9 @@ fn a_child_does_not_keep_its_dead_parent_reachable() {
     let names = std::fs::read_to_string("/proc/net/unix").expect("the kernel's table");
     let name = format!("@{}infiniband/{:04x}/{:04x}", sockets::names(), peer.lid, peer.qpn >> 8);
     assert!(!names.lines().any(|line| line.ends_with(&name)), "{name} in\n{names}");
-    drop(player.child.stdin.take());
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::kill(child, 0) }, 0, "the child lives to the end");
+    drop(pipe);
     station.destroy();
 }
 
