@@ -490,7 +490,7 @@ impl Station {
                     PacketEvent::Packet(packet) => Arrival::Packet {
                         id: packet.id,
                         length: packet.byte_len,
-                        checksums_ok: packet.info.checksums_ok(),
+                        checksums_ok: packet.info().checksums_ok(),
                     },
                     other => Arrival::Other(format!("{other:?}")),
                 }));

@@ -524,7 +524,7 @@ fn packets(device: &Device) -> Result<f64> {
         unsafe { plugs[from].send.post(0, EthSend::new(Inline(&packet)).signaled())? };
         match plugs[to].frames.poll()? {
             Some(PacketEvent::Packet(packet)) => {
-                Ok(device.reading.nanoseconds(packet.info.timestamp))
+                Ok(device.reading.nanoseconds(packet.info().timestamp))
             }
             other => Err(format!("no packet has arrived when the post returned: {other:?}").into()),
         }

@@ -177,6 +177,12 @@ impl CqeRef<'_> {
         u16::from_be(self.field::<u16, { offset_of!(Cqe64, wqe_counter) }>())
     }
 
+    /// Striding receive queue: low 16 bits of the index of the WQE.
+    #[inline(always)]
+    pub(crate) fn wqe_id(&self) -> u16 {
+        u16::from_be(self.field::<u16, { offset_of!(Cqe64, wqe_id) }>())
+    }
+
     /// Length of the message in bytes.
     #[inline(always)]
     pub(crate) fn byte_count(&self) -> u32 {
@@ -257,7 +263,7 @@ impl CqeRef<'_> {
 
     /// The word of the checks, the types and the VLAN tag.
     #[inline(always)]
-    fn header_word(&self) -> u32 {
+    pub(crate) fn header_word(&self) -> u32 {
         const AT: usize = offset_of!(Cqe64, hds_ip_ext);
         const {
             assert!(offset_of!(Cqe64, l4_hdr_type_etc) == AT + 1);

@@ -19,4 +19,5 @@ pub(crate) use entry::CqeRef;
 pub use headers::{Headers, Layer3};
 pub use mlx5_diag::explain::Status;
 pub use mlx5_diag::text::QueueKind;
+pub(crate) use packet::PacketWords;
 pub use packet::{PacketInfo, TransportHeader};

@@ -25,7 +25,7 @@ pub enum TransportHeader {
 ///
 /// /// Whether the HCA has checked a packet's UDP checksum, and its hash.
 /// fn udp(packet: &Packet) -> Option<u32> {
-///     let info = &packet.info;
+///     let info = packet.info();
 ///     (info.transport == TransportHeader::Udp && info.transport_ok).then_some(info.hash)
 /// }
 /// ```
@@ -58,16 +58,41 @@ impl PacketInfo {
     pub fn checksums_ok(&self) -> bool {
         self.network == Layer3::Ipv4 && self.network_ok && self.transport_ok
     }
+}
 
+/// The HCA's results for a packet, with the headers' still in one word. A poll copies them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PacketWords {
+    /// Checks, types and VLAN tag.
+    headers: u32,
+    flow_tag: u32,
+    hash: u32,
+    checksum: u16,
+    timestamp: u64,
+}
+
+impl PacketWords {
     /// Reads the results from a CQE. The compiler omits the loads of results that are not used.
     #[inline(always)]
     pub(crate) fn of(cqe: &CqeRef<'_>) -> Self {
+        Self {
+            headers: cqe.header_word(),
+            flow_tag: cqe.flow_tag(),
+            hash: cqe.rss_hash(),
+            checksum: cqe.checksum(),
+            timestamp: cqe.timestamp(),
+        }
+    }
+
+    /// Returns the results.
+    #[inline]
+    pub(crate) fn info(&self) -> PacketInfo {
         /// Layer 4 types, and whether a VLAN tag was taken out. Linux `mlx5/device.h`,
         /// `CQE_L4_HDR_TYPE_*` and `cqe_has_vlan`.
         const UDP: u8 = 2;
         const STRIPPED: u8 = 1;
-        let (kinds, checks) = (cqe.header_types(), cqe.header_checks());
-        Self {
+        let [checks, kinds, ..] = self.headers.to_be_bytes();
+        PacketInfo {
             network: match kinds >> L3_HDR_TYPE_SHIFT & 3 {
                 L3_HDR_TYPE_IPV4 => Layer3::Ipv4,
                 L3_HDR_TYPE_IPV6 => Layer3::Ipv6,
@@ -81,11 +106,11 @@ impl PacketInfo {
                 _ => TransportHeader::Other,
             },
             transport_ok: checks & L4_OK != 0,
-            stripped_vlan: (kinds & STRIPPED != 0).then(|| cqe.vlan()),
-            flow_tag: cqe.flow_tag(),
-            hash: cqe.rss_hash(),
-            checksum: cqe.checksum(),
-            timestamp: cqe.timestamp(),
+            stripped_vlan: (kinds & STRIPPED != 0).then_some(self.headers as u16),
+            flow_tag: self.flow_tag,
+            hash: self.hash,
+            checksum: self.checksum,
+            timestamp: self.timestamp,
         }
     }
 }

@@ -128,7 +128,7 @@ impl StridingReceiver {
                         memory,
                         offset: packet.offset as usize,
                         length: packet.byte_len as usize,
-                        info: packet.info,
+                        info: packet.info(),
                     })));
                 }
                 PacketEvent::UsedUp { .. } => self.used_up(),

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::slots::Slots;
-use crate::cqe::PacketInfo;
+use crate::cqe::{PacketInfo, PacketWords};
 
 /// A received packet that the program keeps, in the memory where it arrived. Made by
 /// [`Packet::keep`](super::Packet::keep).
@@ -19,7 +19,7 @@ pub struct KeptPacket {
     slot: u32,
     offset: u32,
     length: u32,
-    info: PacketInfo,
+    words: PacketWords,
 }
 
 impl KeptPacket {
@@ -31,15 +31,15 @@ impl KeptPacket {
     pub(super) unsafe fn new(
         slots: &Arc<Slots>,
         (slot, offset, length): (u32, u32, u32),
-        info: PacketInfo,
+        words: PacketWords,
     ) -> Option<KeptPacket> {
         let kept = slots.keep(slot);
-        kept.then(|| KeptPacket { slots: Arc::clone(slots), slot, offset, length, info })
+        kept.then(|| KeptPacket { slots: Arc::clone(slots), slot, offset, length, words })
     }
 
     /// Returns the HCA's results for its headers.
-    pub fn info(&self) -> &PacketInfo {
-        &self.info
+    pub fn info(&self) -> PacketInfo {
+        self.words.info()
     }
 }
 
@@ -61,6 +61,6 @@ impl Drop for KeptPacket {
 
 impl fmt::Debug for KeptPacket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeptPacket").field("len", &self.len()).field("info", &self.info).finish()
+        f.debug_struct("KeptPacket").field("len", &self.len()).field("info", &self.info()).finish()
     }
 }

@@ -23,8 +23,12 @@ pub(super) struct Slots {
     size: u32,
     /// How many packets of each slot a program keeps.
     kept: Box<[AtomicU32]>,
-    /// How many more slots may have packets that a program keeps.
-    spare: Mutex<u32>,
+    /// Of how many slots a program keeps packets.
+    slots_kept: AtomicU32,
+    /// Of how many it may.
+    most_kept: u32,
+    /// Held while the numbers change, and not while they are read.
+    changing: Mutex<()>,
 }
 
 impl Slots {
@@ -53,7 +57,9 @@ impl Slots {
         }
         let region = pd.register(pages, Access::LOCAL_WRITE)?;
         let kept = (0..count).map(|_| AtomicU32::new(0)).collect();
-        Ok(Slots { lkey: region.lkey(), region, size, kept, spare: Mutex::new(spare) })
+        let (slots_kept, changing) = (AtomicU32::new(0), Mutex::new(()));
+        let lkey = region.lkey();
+        Ok(Slots { region, lkey, size, kept, slots_kept, most_kept: spare, changing })
     }
 
     /// Number of slots.
@@ -94,16 +100,24 @@ impl Slots {
         self.kept[slot as usize].load(Ordering::Acquire) == 0
     }
 
+    /// Returns whether all slots [are free](Self::is_free).
+    #[inline(always)]
+    pub(super) fn are_free(&self) -> bool {
+        self.slots_kept.load(Ordering::Acquire) == 0
+    }
+
     /// Notes that a packet of a slot is kept. Returns false, and notes nothing, if packets of as many
     /// slots are kept as may be.
     ///
     /// The caller holds a packet of the slot, so that the receiver does not look at it meanwhile.
     pub(super) fn keep(&self, slot: u32) -> bool {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = &self.kept[slot as usize];
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (kept, slots_kept) = (&self.kept[slot as usize], &self.slots_kept);
         if kept.load(Ordering::Relaxed) == 0 {
-            let Some(left) = spare.checked_sub(1) else { return false };
-            *spare = left;
+            if slots_kept.load(Ordering::Relaxed) == self.most_kept {
+                return false;
+            }
+            slots_kept.fetch_add(1, Ordering::Relaxed);
         }
         kept.fetch_add(1, Ordering::Relaxed);
         true
@@ -111,9 +125,9 @@ impl Slots {
 
     /// Notes that a packet of a slot is kept no more.
     pub(super) fn release(&self, slot: u32) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.kept[slot as usize].fetch_sub(1, Ordering::Release) == 1 {
-            *spare += 1;
+            self.slots_kept.fetch_sub(1, Ordering::Release);
         }
     }
 }

@@ -107,7 +107,8 @@ pub use completion::CqReader;
 pub(crate) use poll::deadline;
 pub use poll::{QueueTable, Queues, SharedKey};
 pub(crate) use receive::{
-    Numbers, ReceiveSide, number as shared_receive_number, view_of as shared_receive_view,
+    FoundPacket, Numbers, ReceiveSide, number as shared_receive_number,
+    view_of as shared_receive_view,
 };
 pub use receive::{
     Packet, PacketEvent, PacketRq, ReceiveBatch, ReceiveConfig, ReceiveQueue, Srq, StridingRq,

@@ -183,7 +183,7 @@ fn frames_go_by_a_send_queue_to_a_receive_queue() {
     a.frame(1, &frame);
     let done = b.next().unwrap();
     assert_eq!((done.id, done.byte_len as usize), (0, frame.len()));
-    assert_eq!(done.info.flow_tag, 0x77);
+    assert_eq!(done.info().flow_tag, 0x77);
     assert_eq!(b.bytes(&done), frame);
     // Gathered, with checksums by the card.
     a.memory.write(0, &frame);
@@ -196,7 +196,7 @@ fn frames_go_by_a_send_queue_to_a_receive_queue() {
     }
     assert!(matches!(a.sent.poll(&mut a.send), Ok(Some(Completion::Send(done))) if done.id == 2));
     let done = b.next().unwrap();
-    assert!(done.info.checksums_ok());
+    assert!(done.info().checksums_ok());
     assert_eq!(b.bytes(&done)[..24], frame[..24]);
     // A segment that the card cuts.
     let header = tcp_header(address(0x40));
@@ -288,7 +288,7 @@ fn flows_to_a_tir_look_at_what_flows_to_queue_pairs_do() {
             let done = receiver.next();
             assert_eq!(done.is_some(), other == at, "frame {at}, receiver {other}");
             if let Some(done) = done {
-                assert_eq!(done.info.flow_tag as usize, at);
+                assert_eq!(done.info().flow_tag as usize, at);
                 assert_eq!(receiver.bytes(&done), *frame);
             }
         }

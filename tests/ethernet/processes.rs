@@ -25,7 +25,7 @@ impl Side {
         loop {
             match self.frames.poll().unwrap() {
                 Some(PacketEvent::Packet(done)) => {
-                    assert!(done.info.checksums_ok());
+                    assert!(done.info().checksums_ok());
                     return (done.id, done.byte_len as usize);
                 }
                 None => assert!(start.elapsed() < PATIENCE, "nothing comes"),

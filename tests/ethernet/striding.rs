@@ -71,7 +71,7 @@ fn packets_share_wqes_until_these_are_used_up() {
     }
     let mut next = || match receives.poll().unwrap() {
         Some(PacketEvent::Packet(packet)) => {
-            assert!(packet.info.checksums_ok());
+            assert!(packet.info().checksums_ok());
             let mut byte = [0];
             let wqe = packet.id - 10;
             memory.read(wqe as usize * 512 + packet.offset as usize + 42, &mut byte);
@@ -222,7 +222,7 @@ fn connections_are_spread_and_stay_together() {
             send(&mut a, &udp(address(22), 100 + port, b"hash"));
             for (index, receives) in receives.iter_mut().enumerate() {
                 if let Some(PacketEvent::Packet(packet)) = receives.poll().unwrap() {
-                    assert_eq!(packet.info.hash as usize & 1, index);
+                    assert_eq!(packet.info().hash as usize & 1, index);
                     met[usize::from(port)][index] += 1;
                 }
             }

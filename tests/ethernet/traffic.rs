@@ -59,10 +59,10 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
         a.sent_well(2);
         let done = b.received();
         assert_eq!((done.id, done.byte_len), (1, n as u32));
-        let PacketInfo { network, transport, flow_tag, stripped_vlan, .. } = done.info;
+        let PacketInfo { network, transport, flow_tag, stripped_vlan, .. } = done.info();
         assert_eq!((network, transport), (Layer3::Ipv4, TransportHeader::Udp));
-        assert!(done.info.checksums_ok() && done.info.timestamp != 0);
-        assert_eq!((flow_tag, stripped_vlan, done.info.hash), (0x77, None, 0));
+        assert!(done.info().checksums_ok() && done.info().timestamp != 0);
+        assert_eq!((flow_tag, stripped_vlan, done.info().hash), (0x77, None, 0));
         let mut met = b.memory.to_vec(0, 20);
         met.extend(b.memory.to_vec(100, n - 20));
         assert_eq!((&met[..24], &met[26..40]), (&frame[..24], &frame[26..40]));
@@ -73,7 +73,7 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
         a.send.post(4, EthSend::new(a.sge(18, n - 18)).header(&frame[..18]).signaled()).unwrap();
         a.sent_well(4);
         let done = b.received();
-        assert!(!done.info.network_ok && done.info.transport_ok && !done.info.checksums_ok());
+        assert!(!done.info().network_ok && done.info().transport_ok && !done.info().checksums_ok());
         assert_eq!(b.memory.to_vec(0, n), frame);
 
         // All of it in the WQE, header apart or not.
@@ -86,7 +86,7 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
         a.sent_well(8);
         assert_eq!((b.received().id, b.memory.to_vec(0, n)), (5, frame.clone()));
         let done = b.received();
-        assert_eq!((done.id, done.info.checksums_ok()), (6, true));
+        assert_eq!((done.id, done.info().checksums_ok()), (6, true));
 
         // No destination, a destination without a receive, and a destination whose flow is gone.
         a.send.post(9, EthSend::new(Inline(&udp(address(2), 1, b"x"))).signaled()).unwrap();
@@ -126,7 +126,7 @@ fn fields_of_prepared_packets_arrive_and_the_card_fills_their_checksums_in() {
         let done = completions.poll(&mut prepared).unwrap();
         assert!(matches!(done, Some(Completion::Send(done)) if done.id == id), "{done:?}");
         let done = b.received();
-        assert_eq!((done.id, done.byte_len, done.info.checksums_ok()), (id, 90, true));
+        assert_eq!((done.id, done.byte_len, done.info().checksums_ok()), (id, 90, true));
         assert_eq!(
             (b.memory.to_vec(42, 8), b.memory.to_vec(50, 40)),
             (id.to_be_bytes().to_vec(), vec![7; 40])
@@ -151,12 +151,12 @@ fn tags_are_put_in_and_taken_out() {
     }
     // One flow of each, so both have it.
     let done = plain.received();
-    assert_eq!((done.byte_len as usize, done.info.stripped_vlan), (frame.len() + 4, None));
+    assert_eq!((done.byte_len as usize, done.info().stripped_vlan), (frame.len() + 4, None));
     assert_eq!(plain.memory.to_vec(12, 6), [0x81, 0, 0x60, 5, 8, 0]);
     let done = stripping.received();
-    assert_eq!((done.byte_len as usize, done.info.stripped_vlan), (frame.len(), Some(0x6005)));
+    assert_eq!((done.byte_len as usize, done.info().stripped_vlan), (frame.len(), Some(0x6005)));
     assert_eq!(stripping.memory.to_vec(12, 2), [8, 0]);
-    assert!(done.info.checksums_ok());
+    assert!(done.info().checksums_ok());
 }
 
 #[test]
@@ -185,8 +185,8 @@ fn a_large_send_arrives_in_pieces() {
         let done = b.received();
         let length = [1400, 1400, 1400, 800][piece];
         assert_eq!((done.id, done.byte_len as usize), (piece as u64, 54 + length));
-        assert!(done.info.checksums_ok(), "{done:?}");
-        assert_eq!(done.info.transport, TransportHeader::Tcp);
+        assert!(done.info().checksums_ok(), "{done:?}");
+        assert_eq!(done.info().transport, TransportHeader::Tcp);
         let met = b.memory.to_vec(piece * 2000, 54 + length);
         assert_eq!(met[54..], payload[piece * 1400..][..length]);
         assert_eq!(met[18..20], [0, 7 + piece as u8]);
@@ -358,7 +358,7 @@ fn a_flow_without_a_tag_joins_one_that_has_one() {
         a.send.post(1, EthSend::new(Inline(&frame)).signaled()).unwrap();
     }
     a.sent_well(1);
-    let tags = sides.each_mut().map(|side| side.received().info.flow_tag);
+    let tags = sides.each_mut().map(|side| side.received().info().flow_tag);
     assert_eq!(tags, [0x77; 2]);
 }
 
@@ -510,7 +510,7 @@ fn a_header_goes_on_at_the_rings_start() {
         for (place, length) in [(0, 200), (2000, 100)] {
             let done = b.received();
             assert_eq!(done.byte_len, 66 + length);
-            assert!(done.info.checksums_ok());
+            assert!(done.info().checksums_ok());
             assert_eq!(b.memory.to_vec(place + 54, 12), [1; 12]);
             assert!(b.memory.to_vec(place + 66, length as usize).iter().all(|byte| *byte == 0x5a));
         }

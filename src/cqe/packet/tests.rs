@@ -14,7 +14,7 @@ fn info(cqe: &Cqe64) -> PacketInfo {
     let aligned = Aligned(*cqe);
     // SAFETY: 64 bytes that live through the call, aligned, which no device writes.
     let cqe = unsafe { CqeRef::new(NonNull::from(&aligned.0).cast(), false, 0) };
-    PacketInfo::of(&cqe)
+    PacketWords::of(&cqe).info()
 }
 
 #[test]

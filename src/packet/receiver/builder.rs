@@ -60,9 +60,9 @@ impl PacketReceiverBuilder {
         }
     }
 
-    /// Sets how many slots are posted. Default: 1,024.
+    /// Sets how many slots are posted, rounded up to a power of two. Default: 1,024.
     pub fn slots(mut self, slots: u32) -> Self {
-        self.slots = slots;
+        self.slots = slots.checked_next_power_of_two().unwrap_or(u32::MAX);
         self
     }
 
@@ -122,7 +122,6 @@ impl PacketReceiverBuilder {
             rules: Vec::new(),
             next_rule: 0,
             supply,
-            failed: None,
             counting: Counting::new(&self.port),
             channel,
             builder: self,
@@ -150,7 +149,7 @@ impl PacketReceiverBuilder {
         };
         let count = self.slots.saturating_add(self.spare);
         let slots = Slots::new(port.pd(), (count, size), self.spare, self.placed)?;
-        Ok(Supply::new(ring, slots, self.slots))
+        Supply::new(ring, slots)
     }
 
     /// Returns the port.

@@ -6,21 +6,18 @@ use std::sync::Arc;
 
 use super::super::KeptPacket;
 use super::super::slots::Slots;
-use super::PacketReceiver;
 use super::ring::Ring;
-use super::supply::Supply;
-use crate::cqe::{Failure, Layer3, PacketInfo, TransportHeader, UnexpectedCqe};
+use super::supply::{Polled, Supply};
+use crate::cqe::{Failure, Layer3, PacketInfo, PacketWords, TransportHeader, UnexpectedCqe};
 use crate::error::Error;
-use crate::ring::{PacketEvent, PollError};
+use crate::ring::{self, FoundPacket, PacketEvent, PollError};
 
 /// The packets of a poll, see [`PacketReceiver::poll`].
 #[must_use = "packets are taken as the iterator is advanced"]
 pub struct Packets<'a> {
     ring: &'a mut Ring,
     slots: &'a Arc<Slots>,
-    lent: &'a mut Vec<u32>,
-    failed: &'a mut Option<PacketError>,
-    taken: &'a mut u64,
+    polled: &'a mut Polled,
     left: usize,
 }
 
@@ -31,7 +28,7 @@ pub struct Packets<'a> {
 #[derive(Clone, Copy)]
 pub struct Packet<'a> {
     bytes: &'a [u8],
-    info: PacketInfo,
+    words: PacketWords,
     slots: &'a Arc<Slots>,
     slot: u32,
     offset: u32,
@@ -115,68 +112,77 @@ impl From<PacketError> for Error {
 }
 
 impl<'a> Packets<'a> {
-    pub(super) fn new(receiver: &'a mut PacketReceiver, most: usize) -> Self {
-        let PacketReceiver { supply, failed, counting, .. } = receiver;
-        let Supply { ring, slots, lent, .. } = supply;
-        Self { ring, slots, lent, failed, taken: counting.taken(), left: most }
+    #[inline(always)]
+    pub(super) fn new(supply: &'a mut Supply, most: usize) -> Self {
+        let Supply { ring, slots, polled, .. } = supply;
+        Self { ring, slots, polled, left: most }
     }
 
-    /// Ends the iterator.
-    #[cold]
-    fn end(&mut self, error: PacketError) -> Option<Result<Packet<'a>, PacketError>> {
-        self.left = 0;
-        Some(Err(error))
+    /// Lends a packet that was found.
+    #[inline(always)]
+    fn lend(&mut self, packet: ring::Packet) -> Result<Packet<'a>, PacketError> {
+        self.polled.packets += 1;
+        self.polled.used_up += u32::from(packet.last);
+        // Ids are slots.
+        let (slot, offset, length) = (packet.id as u32, packet.offset, packet.byte_len);
+        if !self.slots.has(slot, offset, length) {
+            return Err(PacketError::Length { bytes: length });
+        }
+        // SAFETY: the packet lies in its slot, as checked above. The HCA has reported it. The slot is
+        // posted again by the next poll, which borrows the receiver anew, so that the result is gone.
+        let bytes = unsafe { self.slots.bytes(slot, offset, length) };
+        Ok(Packet { bytes, words: packet.words(), slots: self.slots, slot, offset })
     }
 
-    /// Ends the iterator, and every poll until the receiver recovers.
+    /// Takes what comes next, where a look has found no packet.
     #[cold]
-    fn fail(&mut self, error: PacketError) -> Option<Result<Packet<'a>, PacketError>> {
-        // What was flushed behind a failure says nothing.
-        let first = *self.failed.get_or_insert(error);
-        self.end(first)
+    #[inline(never)]
+    fn next_any(&mut self) -> Result<Option<Packet<'a>>, PacketError> {
+        loop {
+            match self.ring.poll_any().map_err(PacketError::Poll)? {
+                Some(PacketEvent::Packet(packet)) => return self.lend(packet).map(Some),
+                Some(PacketEvent::UsedUp { .. }) => self.polled.used_up += 1,
+                Some(PacketEvent::Failed(failure)) => {
+                    // What was flushed behind a failure says nothing.
+                    let first = *self.polled.failed.get_or_insert(PacketError::Failed(failure));
+                    return Err(first);
+                }
+                Some(PacketEvent::UnexpectedCqe(unexpected)) => {
+                    return Err(PacketError::UnexpectedCqe(unexpected));
+                }
+                None => return self.polled.failed.map_or(Ok(None), Err),
+            }
+        }
     }
 }
 
 impl<'a> Iterator for Packets<'a> {
     type Item = Result<Packet<'a>, PacketError>;
 
-    #[inline]
+    // Always: as a call, with the packet in memory, a packet would cost twice as much.
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        loop {
-            let packet = match self.ring.poll() {
-                Ok(Some(PacketEvent::Packet(packet))) => packet,
+        let error = match self.ring.find() {
+            FoundPacket::Packet(packet) => match self.lend(packet) {
+                Ok(packet) => return Some(Ok(packet)),
+                Err(error) => error,
+            },
+            FoundPacket::Nothing if self.polled.failed.is_none() => {
+                self.left = 0;
+                return None;
+            }
+            FoundPacket::Nothing | FoundPacket::Other => match self.next_any() {
+                Ok(Some(packet)) => return Some(Ok(packet)),
                 Ok(None) => {
                     self.left = 0;
-                    let failed = *self.failed;
-                    return failed.map(Err);
+                    return None;
                 }
-                Ok(Some(PacketEvent::UsedUp { id })) => {
-                    self.lent.push(id as u32);
-                    continue;
-                }
-                Ok(Some(PacketEvent::Failed(failure))) => {
-                    return self.fail(PacketError::Failed(failure));
-                }
-                Ok(Some(PacketEvent::UnexpectedCqe(unexpected))) => {
-                    return self.end(PacketError::UnexpectedCqe(unexpected));
-                }
-                Err(error) => return self.end(PacketError::Poll(error)),
-            };
-            *self.taken += 1;
-            // Ids are slots.
-            let (slot, offset, length) = (packet.id as u32, packet.offset, packet.byte_len);
-            if packet.last {
-                self.lent.push(slot);
-            }
-            if !self.slots.has(slot, offset, length) {
-                return self.end(PacketError::Length { bytes: length });
-            }
-            // SAFETY: the packet lies in its slot, as checked above. The HCA has reported it. The slot is
-            // posted again by the next poll, which borrows the receiver anew, so that the result is gone.
-            let bytes = unsafe { self.slots.bytes(slot, offset, length) };
-            return Some(Ok(Packet { bytes, info: packet.info, slots: self.slots, slot, offset }));
-        }
+                Err(error) => error,
+            },
+        };
+        self.left = 0;
+        Some(Err(error))
     }
 }
 
@@ -187,8 +193,8 @@ impl<'a> Packet<'a> {
     }
 
     /// Returns the HCA's results for its headers: flow tag, checksums, VLAN, RSS hash and time.
-    pub fn info(&self) -> &PacketInfo {
-        &self.info
+    pub fn info(&self) -> PacketInfo {
+        self.words.info()
     }
 
     /// Returns the fault that the HCA has found in its headers. Packets with a wrong checksum of Ethernet do not arrive: the port
@@ -209,7 +215,7 @@ impl<'a> Packet<'a> {
     /// }
     /// ```
     pub fn fault(&self) -> Option<PacketFault> {
-        let PacketInfo { network, network_ok, transport, transport_ok, .. } = self.info;
+        let PacketInfo { network, network_ok, transport, transport_ok, .. } = self.info();
         if network != Layer3::None && !network_ok {
             return Some(PacketFault::NetworkHeader);
         }
@@ -239,7 +245,7 @@ impl<'a> Packet<'a> {
         let place = (self.slot, self.offset, self.bytes.len() as u32);
         // SAFETY: the packet lies in its slot, and the HCA has reported it. The receiver does not post a
         // slot that is not free.
-        unsafe { KeptPacket::new(self.slots, place, self.info) }
+        unsafe { KeptPacket::new(self.slots, place, self.words) }
     }
 }
 
@@ -254,7 +260,7 @@ impl Deref for Packet<'_> {
 
 impl fmt::Debug for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Packet").field("len", &self.len()).field("info", &self.info).finish()
+        f.debug_struct("Packet").field("len", &self.len()).field("info", &self.info()).finish()
     }
 }
 

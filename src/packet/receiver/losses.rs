@@ -46,8 +46,6 @@ pub enum LossScope {
 
 /// Counts a receiver's packets.
 pub(super) struct Counting {
-    /// Packets that polls have returned.
-    taken: u64,
     #[cfg(feature = "devx")]
     counter: Option<FlowCounter>,
     /// Whether every rule counts.
@@ -60,7 +58,6 @@ pub(super) struct Counting {
 impl Counting {
     pub(super) fn new(port: &PacketPort) -> Counting {
         Counting {
-            taken: 0,
             // Some kernels and devices give a program none. Losses name their scope.
             #[cfg(feature = "devx")]
             counter: FlowCounter::new(port.context()).ok(),
@@ -68,11 +65,6 @@ impl Counting {
             before: out_of_buffer(port),
             port: port.clone(),
         }
-    }
-
-    /// Returns the number of packets that polls have returned.
-    pub(super) fn taken(&mut self) -> &mut u64 {
-        &mut self.taken
     }
 
     /// Has a rule count its packets, if it can.
@@ -93,10 +85,11 @@ impl Counting {
         rule
     }
 
-    pub(super) fn losses(&self) -> Result<Losses> {
+    /// Returns the packets that matched, without those that polls have returned.
+    pub(super) fn losses(&self, taken: u64) -> Result<Losses> {
         #[cfg(feature = "devx")]
         if let (Some(counter), true) = (&self.counter, self.whole) {
-            let packets = counter.read()?.packets.saturating_sub(self.taken);
+            let packets = counter.read()?.packets.saturating_sub(taken);
             return Ok(Losses { packets, scope: LossScope::Receiver });
         }
         let counts = out_of_buffer(&self.port).zip(self.before);
@@ -118,7 +111,6 @@ fn out_of_buffer(port: &PacketPort) -> Option<u64> {
 impl fmt::Debug for Counting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counting")
-            .field("taken", &self.taken)
             .field("whole", &self.whole)
             .finish_non_exhaustive()
     }

@@ -35,8 +35,6 @@ pub struct PacketReceiver {
     rules: Vec<Rule>,
     next_rule: u64,
     supply: Supply,
-    /// Why no packet comes any more.
-    failed: Option<PacketError>,
     counting: Counting,
     channel: CompletionChannel,
     builder: PacketReceiverBuilder,
@@ -125,7 +123,7 @@ impl PacketReceiver {
     pub fn poll(&mut self, most: usize) -> Packets<'_> {
         // SAFETY: packets that were lent borrow from `self`, which is borrowed anew.
         unsafe { self.supply.refill() };
-        Packets::new(self, most)
+        Packets::new(&mut self.supply, most)
     }
 
     /// Requests that the [descriptor](AsFd) becomes readable at the next packet. Returns whether
@@ -161,7 +159,7 @@ impl PacketReceiver {
     /// # Errors
     /// [`Error::Refused`], [`Error::Withheld`].
     pub fn losses(&self) -> Result<Losses> {
-        self.counting.losses()
+        self.counting.losses(self.supply.polled.packets)
     }
 
     /// Recovers from [`PacketError::Failed`]: replaces the queue and its slots by new ones, to which the
@@ -172,18 +170,19 @@ impl PacketReceiver {
     /// - [`Error::Attribute`] for a receiver that has not failed.
     /// - The errors of [`PacketReceiverBuilder::build`] and [`steer`](Self::steer).
     pub fn recover(&mut self) -> Result<()> {
-        if !matches!(self.failed, Some(PacketError::Failed(_))) {
+        if !matches!(self.supply.polled.failed, Some(PacketError::Failed(_))) {
             let rule = "only a receiver that has failed recovers";
             return Err(Error::attribute("receiver", "one that has not failed", rule));
         }
-        let supply = self.builder.supply(&self.channel)?;
+        let mut supply = self.builder.supply(&self.channel)?;
         let rules = self.rules.iter();
         let flows: Result<Vec<Flow>> =
             rules.map(|rule| supply.ring.steer(rule.description.clone())).collect();
         for (rule, flow) in self.rules.iter_mut().zip(flows?) {
             rule._flow = flow;
         }
-        (self.supply, self.failed) = (supply, None);
+        supply.polled.packets = self.supply.polled.packets;
+        self.supply = supply;
         Ok(())
     }
 
@@ -206,7 +205,6 @@ impl fmt::Debug for PacketReceiver {
         f.debug_struct("PacketReceiver")
             .field("supply", &self.supply)
             .field("rules", &self.rules.len())
-            .field("failed", &self.failed)
             .finish_non_exhaustive()
     }
 }

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use super::super::slots::Slots;
 use crate::error::Result;
 use crate::ib::RawPacket;
-use crate::ring::{PacketEvent, PacketRq, PollError, ReceiveConfig, StridingRq};
+use crate::ring::{
+    FoundPacket, PacketEvent, PacketRq, PollError, PostError, ReceiveConfig, StridingRq,
+};
 use crate::verbs::{CompletionQueue, Flow, FlowBuilder, QueuePair, RssQueues, Rtr, StridingQueue};
+use crate::wqe::Sge;
 
 /// A receive queue, with what rules steer to.
 pub(super) enum Ring {
@@ -35,39 +38,63 @@ impl Ring {
         Ok(Ring::Striding { packets, queue, target })
     }
 
-    /// Posts slots, for which there is room.
+    /// Returns the number of WQEs, all of which can be outstanding. `None` if they cannot.
+    pub(super) fn wqes(&self) -> Option<u32> {
+        let (free, wqes) = match self {
+            Ring::Plain { packets, .. } => (packets.queue().free(), packets.queue().capacity()),
+            Ring::Striding { packets, .. } => (packets.free(), packets.capacity()),
+        };
+        (free == wqes).then_some(wqes)
+    }
+
+    /// Returns the slot of the WQE that was last written in the place `ahead` of the next post.
+    pub(super) fn written(&self, ahead: u32) -> u32 {
+        // Ids are slots.
+        match self {
+            Ring::Plain { packets, .. } => packets.ring().written(ahead) as u32,
+            Ring::Striding { packets, .. } => packets.ring().written(ahead) as u32,
+        }
+    }
+
+    /// Writes the WQE of a slot in the place `ahead` of the next post, and does not post it.
+    pub(super) fn write(&mut self, ahead: u32, slot: u32, memory: Sge) -> Result<(), PostError> {
+        match self {
+            Ring::Plain { packets, .. } => packets.write(ahead, slot.into(), memory),
+            Ring::Striding { packets, .. } => packets.write(ahead, slot.into(), memory),
+        }
+    }
+
+    /// Posts the next `count` WQEs as they are written in the ring.
     ///
     /// # Safety
-    /// The slots are those of the receiver. None of them is posted, and no packet of them exists until a
-    /// poll returns one.
-    pub(super) unsafe fn post(&mut self, slots: &Slots, free: impl Iterator<Item = u32>) {
-        match self {
-            Ring::Plain { packets, .. } => {
-                let mut batch = packets.batch();
-                for slot in free {
-                    let appended = batch.append(slot.into(), slots.sge(slot));
-                    debug_assert_eq!(appended, Ok(()), "there is room");
-                }
-                // SAFETY: by this function's contract, nothing else accesses the slots' memory.
-                // `retain` hands it to the queue pair before it is freed.
-                unsafe { batch.ring() };
-            }
-            Ring::Striding { packets, .. } => {
-                for slot in free {
-                    // SAFETY: as above, with the striding queue in place of the pair.
-                    let posted = unsafe { packets.post(slot.into(), slots.sge(slot)) };
-                    debug_assert_eq!(posted, Ok(()), "there is room");
-                }
+    /// As many can be posted, and each of their places was written. Nothing accesses the memory of
+    /// their slots until a poll returns a packet of it, and [`retain`](Self::retain) is called before
+    /// it is freed.
+    #[inline(always)]
+    pub(super) unsafe fn post_written(&mut self, count: u32) {
+        // SAFETY: this function's contract.
+        unsafe {
+            match self {
+                Ring::Plain { packets, .. } => packets.post_written(count),
+                Ring::Striding { packets, .. } => packets.post_written(count),
             }
         }
     }
 
-    /// Returns the next event.
+    /// Takes the next packet, if it is of the oldest WQE.
     #[inline(always)]
-    pub(super) fn poll(&mut self) -> Result<Option<PacketEvent>, PollError> {
+    pub(super) fn find(&mut self) -> FoundPacket {
         match self {
-            Ring::Plain { packets, .. } => packets.poll(),
-            Ring::Striding { packets, .. } => packets.poll(),
+            Ring::Plain { packets, .. } => packets.find(),
+            Ring::Striding { packets, .. } => packets.find(),
+        }
+    }
+
+    /// Returns the next event, where [`find`](Self::find) may have passed something over.
+    pub(super) fn poll_any(&mut self) -> Result<Option<PacketEvent>, PollError> {
+        match self {
+            Ring::Plain { packets, .. } => packets.poll_any(),
+            Ring::Striding { packets, .. } => packets.poll_any(),
         }
     }
 

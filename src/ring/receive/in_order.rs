@@ -60,7 +60,8 @@ pub struct Ahead {
 
 impl Ahead {
     /// None are known.
-    const NOTHING: Self = Self { next: null_mut(), narrow: null_mut(), wide: null_mut() };
+    pub(super) const NOTHING: Self =
+        Self { next: null_mut(), narrow: null_mut(), wide: null_mut() };
 }
 
 impl InOrder {
@@ -118,6 +119,12 @@ impl InOrder {
     pub(crate) fn outstanding_ids(&self) -> impl Iterator<Item = u64> {
         let slot = |ahead| self.shape.slot(self.tail().plus(ahead));
         (0..self.used()).map(move |ahead| self.shadow[slot(ahead)].id)
+    }
+
+    /// Returns the id that the receive in a slot was posted with.
+    #[inline(always)]
+    pub(super) fn id(&self, slot: usize) -> u64 {
+        self.shadow[slot].id
     }
 
     /// Returns the oldest outstanding receive.

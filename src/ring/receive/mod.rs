@@ -14,7 +14,8 @@
 //! | any other | any | `put_list`, `commit` |
 //!
 //! In a [`ReceiveBatch`], each receive is put in one of the two ways, and `commit` stores the
-//! doorbell record once for all.
+//! doorbell record once for all. A receiver of packets posts WQEs [again](again) as they are, where
+//! their memory stays the same.
 //!
 //! Which receive a CQE completes:
 //!
@@ -24,6 +25,7 @@
 //! | [`StridingRq`] | [`InOrder`] | the oldest, when the last of its strides is taken |
 //! | [`Srq`](srq::Srq), also below [`TmSrq`](super::TmSrq) | [`AnyOrder`] | any that is outstanding |
 
+mod again;
 mod any_order;
 mod batch;
 pub(crate) mod core;
@@ -37,6 +39,7 @@ pub(crate) mod striding;
 pub(super) use any_order::{AnyOrder, Taking};
 pub use batch::ReceiveBatch;
 pub(crate) use in_order::InOrder;
+pub(crate) use packet::FoundPacket;
 pub use packet::{Packet, PacketEvent, PacketRq};
 pub use queue::{ReceiveConfig, ReceiveQueue};
 pub(super) use side::Member;

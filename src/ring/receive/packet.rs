@@ -4,12 +4,13 @@ use core::fmt;
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 
-use super::core::{Layout, failure};
-use super::{ReceiveBatch, ReceiveConfig, ReceiveQueue};
-use crate::cqe::{CqeRef, Failure, PacketInfo, UnexpectedCqe, UnexpectedCqeReason};
+use super::core::{Layout, ReceiveRing, failure};
+use super::{InOrder, ReceiveBatch, ReceiveConfig, ReceiveQueue};
+use crate::cqe::{CqeRef, Failure, PacketInfo, PacketWords, UnexpectedCqe, UnexpectedCqeReason};
+use crate::doorbell::Lent;
 use crate::ib::RawPacket;
 use crate::ring::{CompletionSource, CqReader, PollError, PostError, ReceiveSource};
-use crate::wqe::SgeList;
+use crate::wqe::{Sge, SgeList};
 
 /// The receive queue of a queue pair for Ethernet packets, with the CQ of its own on which it
 /// completes. The CQEs of packets name flows, not queues, so no other queue may complete there.
@@ -35,7 +36,7 @@ use crate::wqe::SgeList;
 /// let _flow = Flow::builder(1).destination([2, 0, 0, 0, 0, 7]).build(&qp)?;
 /// while let Some(event) = packets.poll()? {
 ///     let PacketEvent::Packet(packet) = event else { return Err("failed".into()) };
-///     assert!(packet.id == 1 && packet.info.checksums_ok());
+///     assert!(packet.id == 1 && packet.info().checksums_ok());
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -79,8 +80,30 @@ pub struct Packet {
     /// Whether the WQE is used up: no other packet comes to its memory. True unless the queue is a
     /// [`StridingRq`](super::StridingRq).
     pub last: bool,
-    /// The HCA's results for its headers.
-    pub info: PacketInfo,
+    pub(super) words: PacketWords,
+}
+
+impl Packet {
+    /// Returns the HCA's results for its headers.
+    #[inline]
+    pub fn info(&self) -> PacketInfo {
+        self.words.info()
+    }
+
+    /// Returns the same, undecoded.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> PacketWords {
+        self.words
+    }
+}
+
+/// The result of looking for the next packet.
+pub(crate) enum FoundPacket {
+    Nothing,
+    /// A packet of the oldest WQE.
+    Packet(Packet),
+    /// A case that needs a closer look. Perhaps there is no CQE.
+    Other,
 }
 
 /// Takes the next CQE of a CQ on which one queue for packets completes. `take` handles the CQE.
@@ -141,29 +164,37 @@ impl PacketRq {
     #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub fn poll(&mut self) -> Result<Option<PacketEvent>, PollError> {
-        let Self { queue, completions } = self;
-        if let Some(cqe) = completions.find_arrived() {
-            let layout = &mut queue.ring.layout;
-            if let Some(slot) = layout.outstanding(cqe.wqe_counter()) {
-                // SAFETY: the slot of an outstanding receive, which the CQE completes.
-                let id = unsafe { layout.retire(slot) };
-                let (byte_len, info) = (cqe.byte_count(), PacketInfo::of(&cqe));
-                queue.ring.flight.cqe(&cqe);
-                // SAFETY: the last call on the reader found this CQE.
-                unsafe { completions.take_found() };
-                let packet = Packet { id, offset: 0, byte_len, last: true, info };
-                return Ok(Some(PacketEvent::Packet(packet)));
-            }
-        } else if completions.finds_nothing() {
-            return Ok(None);
+        match self.find() {
+            FoundPacket::Packet(packet) => Ok(Some(PacketEvent::Packet(packet))),
+            FoundPacket::Nothing => Ok(None),
+            FoundPacket::Other => self.poll_any(),
         }
-        self.poll_otherwise()
     }
 
-    /// Polls where no packet of the oldest receive is next.
+    /// Takes the next packet, if it is one of the oldest receive.
+    // Always: as a call, with the packet in memory, a packet would cost twice as much.
+    #[inline(always)]
+    pub(crate) fn find(&mut self) -> FoundPacket {
+        let Self { queue, completions } = self;
+        let Some(cqe) = completions.find_arrived() else {
+            let nothing = completions.finds_nothing();
+            return if nothing { FoundPacket::Nothing } else { FoundPacket::Other };
+        };
+        let layout = &mut queue.ring.layout;
+        let Some(slot) = layout.outstanding(cqe.wqe_counter()) else { return FoundPacket::Other };
+        // SAFETY: the slot of an outstanding receive, which the CQE completes.
+        let id = unsafe { layout.retire(slot) };
+        let (byte_len, words) = (cqe.byte_count(), PacketWords::of(&cqe));
+        queue.ring.flight.cqe(&cqe);
+        // SAFETY: the last call on the reader found this CQE.
+        unsafe { completions.take_found() };
+        FoundPacket::Packet(Packet { id, offset: 0, byte_len, last: true, words })
+    }
+
+    /// Polls where [`find`](Self::find) may have passed something over.
     #[cold]
     #[inline(never)]
-    fn poll_otherwise(&mut self) -> Result<Option<PacketEvent>, PollError> {
+    pub(crate) fn poll_any(&mut self) -> Result<Option<PacketEvent>, PollError> {
         let queue = &mut self.queue;
         let event = next_event(&mut self.completions, |cqe| {
             let opcode = cqe.opcode();
@@ -174,13 +205,39 @@ impl PacketRq {
             if opcode == cqe_opcode::RESP_ERR {
                 return Ok(PacketEvent::Failed(failure(id, queue.qpn(), cqe)));
             }
-            let (byte_len, info) = (cqe.byte_count(), PacketInfo::of(cqe));
-            Ok(PacketEvent::Packet(Packet { id, offset: 0, byte_len, last: true, info }))
+            let (byte_len, words) = (cqe.byte_count(), PacketWords::of(cqe));
+            Ok(PacketEvent::Packet(Packet { id, offset: 0, byte_len, last: true, words }))
         });
         if event == Err(PollError::DeviceFailed) {
             queue.ring.device_failed();
         }
         event
+    }
+
+    /// Returns the ring.
+    #[inline(always)]
+    pub(crate) fn ring(&self) -> &ReceiveRing<InOrder> {
+        &self.queue.ring
+    }
+
+    /// Writes a receive in the place `ahead` of the next post, and does not post it.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing is written then.
+    pub(crate) fn write(&mut self, ahead: u32, id: u64, memory: Sge) -> Result<(), PostError> {
+        self.queue.ring.write(ahead, id, &memory)
+    }
+
+    /// Posts the next `count` receives as they are written in the ring.
+    ///
+    /// # Safety
+    /// As many can be posted, and each of their places was written. The HCA may put a packet into
+    /// each from now on: until it is retired, [its memory](crate::ring#the-memory-of-receives) is the
+    /// HCA's.
+    #[inline(always)]
+    pub(crate) unsafe fn post_written(&mut self, count: u32) {
+        // SAFETY: this function's contract.
+        unsafe { self.queue.ring.post_written(Lent::promised(), count) }
     }
 
     /// Returns whether a CQE is there.

@@ -4,16 +4,14 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use mlx5_sys::cqe::{
-    Cqe64, MPRQ_BYTES_MASK, MPRQ_FILLER, MPRQ_STRIDES_SHIFT, opcode as cqe_opcode,
-};
+use mlx5_sys::cqe::{MPRQ_BYTES_MASK, MPRQ_FILLER, MPRQ_STRIDES_SHIFT, opcode as cqe_opcode};
 use mlx5_sys::doorbell::RECEIVE_WORD;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::core::{Layout, ReceiveRing, Wqes, failure};
-use super::packet::next_event;
+use super::packet::{FoundPacket, next_event};
 use super::{InOrder, Packet, PacketEvent};
-use crate::cqe::{PacketInfo, UnexpectedCqeReason};
+use crate::cqe::{CqeRef, PacketWords, UnexpectedCqeReason};
 use crate::doorbell::Lent;
 use crate::doorbell::Record;
 use crate::error::QueueError;
@@ -142,6 +140,11 @@ impl StridingRq {
         self.strides.bytes * self.strides.count
     }
 
+    /// Returns the number of WQEs that the queue holds.
+    pub fn capacity(&self) -> u32 {
+        self.ring.layout.capacity()
+    }
+
     /// Returns the number of WQEs that can still be posted.
     pub fn free(&self) -> u32 {
         self.ring.free()
@@ -165,25 +168,51 @@ impl StridingRq {
     /// - Nothing else accesses those of its bytes in which no packet has been reported.
     #[doc(alias = "ibv_post_wq_recv")]
     pub unsafe fn post(&mut self, id: u64, memory: Sge) -> Result<(), PostError> {
+        self.ring.timing.begin();
+        self.write(0, id, memory)?;
+        // SAFETY: the WQE was written, where there was room for it. The caller keeps the memory
+        // registered until the WQE is used up or failed.
+        unsafe { self.post_written(1) };
+        Ok(())
+    }
+
+    /// Returns the ring.
+    #[inline(always)]
+    pub(crate) fn ring(&self) -> &ReceiveRing<InOrder> {
+        &self.ring
+    }
+
+    /// Writes a WQE in the place `ahead` of the next post, and does not post it.
+    ///
+    /// # Errors
+    /// Those of [`post`](Self::post); nothing is written then.
+    pub(crate) fn write(&mut self, ahead: u32, id: u64, memory: Sge) -> Result<(), PostError> {
         let length = self.wqe_bytes();
         if memory.length < length {
             return Err(PostError::ReceiveTooShort { needed: length });
         }
         let pointer = data_segment(&Sge { length, ..memory });
         let ring = &mut self.ring;
-        ring.timing.begin();
-        // SAFETY: the queue's own head. A WQE has both segments, as `take_over` checked. The caller
-        // keeps the memory registered until the WQE is used up or failed.
+        // SAFETY: the head of a batch on this queue. A WQE has both segments, as `take_over` checked.
         unsafe {
-            let head = ring.layout.head();
-            let ahead = ring.put_at(head, id, |_, wqe| {
+            ring.put_at(ring.layout.head().plus(ahead), id, |_, wqe| {
                 let mut writer = Linear::new(wqe);
                 writer.put([0; 2]);
                 writer.put(pointer);
             })?;
-            ring.commit(Lent::promised(), InOrder::after(head), ahead);
         }
         Ok(())
+    }
+
+    /// Posts the next `count` WQEs as they are written in the ring.
+    ///
+    /// # Safety
+    /// As many can be posted, and each of their places was written. For the memory of each, that of
+    /// [`post`](Self::post).
+    #[inline(always)]
+    pub(crate) unsafe fn post_written(&mut self, count: u32) {
+        // SAFETY: this function's contract.
+        unsafe { self.ring.post_written(Lent::promised(), count) }
     }
 
     /// Returns the next packet, if one has arrived.
@@ -191,7 +220,46 @@ impl StridingRq {
     /// # Errors
     /// [`PollError`].
     #[doc(alias = "ibv_poll_cq")]
+    #[inline]
     pub fn poll(&mut self) -> Result<Option<PacketEvent>, PollError> {
+        match self.find() {
+            FoundPacket::Packet(packet) => Ok(Some(PacketEvent::Packet(packet))),
+            FoundPacket::Nothing => Ok(None),
+            FoundPacket::Other => self.poll_any(),
+        }
+    }
+
+    /// Takes the next packet, if it continues the oldest WQE.
+    // Always: as a call, with the packet in memory, a packet would cost twice as much.
+    #[inline(always)]
+    pub(crate) fn find(&mut self) -> FoundPacket {
+        let Self { ring, used, strides, completions, .. } = self;
+        let wqes = &mut ring.layout;
+        let Some(cqe) = completions.find_arrived() else {
+            let nothing = completions.finds_nothing();
+            return if nothing { FoundPacket::Nothing } else { FoundPacket::Other };
+        };
+        let Some(slot) = wqes.outstanding(cqe.wqe_id()) else { return FoundPacket::Other };
+        let Some((Part::Packet { offset, byte_len }, taken)) = part_of(&cqe, *used, strides) else {
+            return FoundPacket::Other;
+        };
+        *used += taken;
+        let last = *used == strides.count;
+        let id = wqes.id(slot);
+        if last {
+            wqes.retire_oldest();
+            *used = 0;
+        }
+        let packet = Packet { id, offset, byte_len, last, words: PacketWords::of(&cqe) };
+        // SAFETY: the last call on the reader found this CQE.
+        unsafe { completions.take_found() };
+        FoundPacket::Packet(packet)
+    }
+
+    /// Polls where [`find`](Self::find) may have passed something over.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn poll_any(&mut self) -> Result<Option<PacketEvent>, PollError> {
         let Self { ring, used, strides, completions, .. } = self;
         let wqes = &mut ring.layout;
         let event = next_event(completions, |cqe| match cqe.opcode() {
@@ -203,16 +271,22 @@ impl StridingRq {
                 Ok(PacketEvent::Failed(failure(id, strides.number, cqe)))
             }
             cqe_opcode::RESP_SEND => {
-                let entry: Cqe64 = zerocopy::transmute!(cqe.bytes());
-                let id = wqes.named(entry.wqe_id.get())?.id;
-                let part = part_of(&entry, (id, PacketInfo::of(cqe)), *used, strides);
-                let (event, taken) = part.ok_or(UnexpectedCqeReason::NotOutstanding)?;
+                let id = wqes.named(cqe.wqe_id())?.id;
+                let part = part_of(cqe, *used, strides);
+                let (part, taken) = part.ok_or(UnexpectedCqeReason::NotOutstanding)?;
                 *used += taken;
-                if *used == strides.count {
+                let last = *used == strides.count;
+                if last {
                     wqes.retire_oldest();
                     *used = 0;
                 }
-                Ok(event)
+                Ok(match part {
+                    Part::Filler => PacketEvent::UsedUp { id },
+                    Part::Packet { offset, byte_len } => {
+                        let words = PacketWords::of(cqe);
+                        PacketEvent::Packet(Packet { id, offset, byte_len, last, words })
+                    }
+                })
             }
             _ => Err(UnexpectedCqeReason::UnknownQueue),
         });
@@ -234,32 +308,37 @@ impl StridingRq {
     }
 }
 
+/// What a CQE says of its strides.
+enum Part {
+    /// They are skipped, up to the end of the WQE.
+    Filler,
+    Packet {
+        offset: u32,
+        byte_len: u32,
+    },
+}
+
 /// Decodes a CQE of the oldest WQE, of which `used` strides are taken. Returns the number of
 /// strides that it takes. `None` unless it continues where the last one ended, with no more strides
 /// than the WQE has left, and a packet that fits them. The HCA's data is not trusted beyond that.
-fn part_of(
-    cqe: &Cqe64,
-    (id, info): (u64, PacketInfo),
-    used: u32,
-    shape: &Strides,
-) -> Option<(PacketEvent, u32)> {
-    let count = cqe.byte_cnt.get();
+#[inline(always)]
+fn part_of(cqe: &CqeRef<'_>, used: u32, shape: &Strides) -> Option<(Part, u32)> {
+    let count = cqe.byte_count();
     let strides = (count & !MPRQ_FILLER) >> MPRQ_STRIDES_SHIFT;
     let byte_len = count & MPRQ_BYTES_MASK;
-    let first = u32::from(cqe.wqe_counter.get());
+    let first = u32::from(cqe.wqe_counter());
     let left = shape.count.checked_sub(used)?;
     if first != used || !(1..=left).contains(&strides) {
         return None;
     }
     if count & MPRQ_FILLER != 0 {
-        return (strides == left).then_some((PacketEvent::UsedUp { id }, strides));
+        return (strides == left).then_some((Part::Filler, strides));
     }
     if shape.shift + byte_len > strides * shape.bytes {
         return None;
     }
     let offset = first * shape.bytes + shape.shift;
-    let last = strides == left;
-    Some((PacketEvent::Packet(Packet { id, offset, byte_len, last, info }), strides))
+    Some((Part::Packet { offset, byte_len }, strides))
 }
 
 impl Drop for StridingRq {
