@@ -120,6 +120,37 @@ impl AddressHandle {
 }
 
 impl UdAddress {
+    /// Returns the address of queue pair `qpn` (24 bits) at an address handle that this crate did not
+    /// make, with its Q_Key as in [`new`](Self::new). The handle may be destroyed afterwards.
+    ///
+    /// ```
+    /// # use mlx5_model as _;
+    /// # let context = mlx5::verbs::Context::open_first()?;
+    /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+    /// # let local = mlx5::connect::LocalPort::new(&context, 1, None)?;
+    /// # let peer = local.connection_data_of(0x123);
+    /// use mlx5::verbs::AddressHandle;
+    /// use mlx5::wqe::UdAddress;
+    ///
+    /// let handle = AddressHandle::new(&pd, &local.address(&peer))?;
+    /// // SAFETY: `handle` keeps the `ibv_ah` alive.
+    /// let to = unsafe { UdAddress::from_raw(handle.as_raw(), peer.qpn, 0x1234)? };
+    /// assert_eq!(to, UdAddress::new(&handle, peer.qpn, 0x1234));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call): the handle is not of libmlx5.
+    ///
+    /// # Safety
+    /// `ah` is alive.
+    #[doc(alias("mlx5dv_ah", "mlx5dv_init_obj", "MLX5DV_OBJ_AH"))]
+    pub unsafe fn from_raw(ah: NonNull<ibv_ah>, qpn: u32, qkey: u32) -> Result<UdAddress> {
+        // SAFETY: the caller keeps the handle alive.
+        let vector = unsafe { vector(ah)? };
+        Ok(UdAddress::of(vector, qpn, qkey))
+    }
+
     /// Returns the address of queue pair `qpn` (24 bits) at `handle`, with its Q_Key. With bit 31
     /// of `qkey`, the HCA sends the sender's own Q_Key instead. A multicast group has the queue
     /// pair number [`MULTICAST`](Self::MULTICAST).

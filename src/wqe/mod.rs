@@ -70,8 +70,11 @@ pub(crate) use writer::{Block, Kept, Linear, Segment, Segments, Units, Wrapping}
 /// assert_eq!(sge, Sge::new(memory.address(), 64, memory.lkey()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Its layout is that of `struct ibv_sge`.
 #[doc(alias("ibv_sge", "mlx5_wqe_data_seg"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
 pub struct Sge {
     /// Virtual address, within the memory region of `lkey`.
     pub addr: u64,
