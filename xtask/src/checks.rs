@@ -9,6 +9,7 @@ use crate::asan;
 use crate::bench;
 use crate::bindings;
 use crate::build;
+use crate::c_library;
 use crate::conform::{self, Links};
 use crate::evidence;
 use crate::guest;
@@ -81,7 +82,7 @@ const DRIVER: &[&str] = &["src", "build", "build.rs", "diag"];
 /// The model with its tests.
 const MODEL: &[&str] = &["model"];
 const TESTS: &[&str] = &["tests", "examples", "benches", "rig"];
-const TOOLS: &[&str] = &["tools", "conformance", "pci", "smoltcp"];
+const TOOLS: &[&str] = &["tools", "conformance", "pci", "smoltcp", "c"];
 const EVIDENCE: &[&str] = &["evidence"];
 /// Everything that is compiled or run.
 const ALL: &[&[&str]] = &[BUILD, DRIVER, MODEL, TESTS, TOOLS, EVIDENCE, &["torture", "xtask"]];
@@ -145,6 +146,11 @@ pub const DEEP: &[Check] = &[
     Check::call("unproven", test::check_unproven, &[BUILD, DRIVER, MODEL, TESTS]),
     Check::call("guest", guest::check, &[BUILD, DRIVER, MODEL, TOOLS, &["examples", "xtask"]]),
     Check::call("default-features", default_features, ALL),
+    Check::call(
+        "c-library",
+        c_library::check,
+        &[BUILD, DRIVER, MODEL, &["c", "xtask/src/c_library.rs"]],
+    ),
     Check::call("doc", doc, ALL),
     Check::call(
         "conform-both",

@@ -17,8 +17,15 @@ use orders::{ORDERS, Order};
 mod orders;
 
 /// The packages that are checked where none is named.
-const CHECKED: &[&str] =
-    &["mlx5", "mlx5-diag", "mlx5-conformance", "mlx5-model", "mlx5-model-pci", "mlx5-tools"];
+const CHECKED: &[&str] = &[
+    "mlx5",
+    "mlx5-diag",
+    "mlx5-conformance",
+    "mlx5-c",
+    "mlx5-model",
+    "mlx5-model-pci",
+    "mlx5-tools",
+];
 
 /// `cargo xtask layers [PACKAGE ...]`.
 pub fn command(packages: &[String]) -> Result {

@@ -10,6 +10,7 @@ mod bench;
 mod bindings;
 mod book;
 mod build;
+mod c_library;
 mod checks;
 mod ci;
 mod conform;
@@ -80,7 +81,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          `mlx5 conform --evidence` wrote them, into evidence/seen
   layers [PACKAGE ...]   the order of top-level modules: reports uses of a module that stands above
                          the one that uses it; without PACKAGE, of mlx5, mlx5-diag, mlx5-conformance,
-                         mlx5-model, mlx5-model-pci and mlx5-tools
+                         mlx5-c, mlx5-model, mlx5-model-pci and mlx5-tools
   messages [--lines] SOURCE ...
                          adds the error and warning messages of Linux's driver to the catalogue that
                          `mlx5 decode` knows them by, from the folder of a kernel's source; --lines
@@ -119,6 +120,9 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          runs every block of docs/tools.md with it
   deb [--check]          the command mlx5 as a Debian package in target/debian; --check looks at it
                          with lintian, and installs it in a new root folder, as root
+  c-library --prefix DIR | --check
+                         libmlx5direct with header, pkg-config and CMake files, below DIR; --check compiles
+                         programs with them by gcc, clang and CMake, and runs these on the model
   pictures [MLX5]        the pictures of docs/tools.md, from runs of the command on the model: of the
                          executable MLX5, or of one that is built; needs Debian's packages bsdutils
                          and chromium
@@ -189,6 +193,7 @@ fn main() -> ExitCode {
         "guest" => guest::command(rest),
         "model-speed" => model_speed::command(rest),
         "install" => install::command(rest),
+        "c-library" => c_library::command(rest),
         "deb" => deb::command(rest),
         "book" => no_arguments(command, rest).and_then(|()| book::command()),
         "pictures" => pictures::command(rest),

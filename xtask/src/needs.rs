@@ -49,6 +49,8 @@ pub const BUILD: &[Need] = &[
 pub const TEST: &[Need] = &[
     Need { package: "pkg-config", evidence: &[Evidence::Program("pkg-config")] },
     Need { package: "librdmacm-dev", evidence: &[Evidence::Library("librdmacm")] },
+    Need { package: "g++", evidence: &[Evidence::Program("c++")] },
+    Need { package: "clang", evidence: &[Evidence::Program("clang++")] },
     Need { package: "cmake", evidence: &[Evidence::Program("cmake")] },
     Need {
         package: "ibverbs-utils",

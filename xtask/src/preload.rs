@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Result;
@@ -27,14 +27,9 @@ struct Request<'a> {
 pub fn command(arguments: &[String]) -> Result {
     let request = parse(arguments)?;
     setup::ready(For::Building)?;
-    let model = build_model()?;
 
-    let mut command = Command::new(request.program);
-    command.args(request.arguments).env("LD_PRELOAD", preload(model));
-    if env::var_os("MLX5_MODEL").is_none() {
-        // A user who asks for the model means it, also where a card is present.
-        command.env("MLX5_MODEL", "always");
-    }
+    let mut command = on_model(Path::new(request.program))?;
+    command.args(request.arguments);
     if request.roce {
         command.env("MLX5_MODEL_LINK", "roce");
     }
@@ -50,6 +45,20 @@ pub fn command(arguments: &[String]) -> Result {
         ),
         _ => format!("cannot start {}: {error}", request.program),
     })
+}
+
+/// Builds the model. Returns the command that runs a program on it.
+///
+/// # Errors
+/// The model cannot be built.
+pub fn on_model(program: &Path) -> Result<Command> {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", preload(build_model()?));
+    if env::var_os("MLX5_MODEL").is_none() {
+        // A user who asks for the model means it, also where a card is present.
+        command.env("MLX5_MODEL", "always");
+    }
+    Ok(command)
 }
 
 fn parse(arguments: &[String]) -> Result<Request<'_>> {

@@ -53,6 +53,11 @@ const PACKAGES: &[Package] = &[
     },
     Package { name: "mlx5-evidence", folder: "evidence", tests: &[] },
     Package { name: "mlx5-smoltcp", folder: "smoltcp", tests: &[] },
+    Package {
+        name: "mlx5-c",
+        folder: "c",
+        tests: &[("status", &["header"]), ("request", &["header"]), ("group", &["programs"])],
+    },
     Package { name: "mlx5-torture", folder: "torture", tests: &[] },
     Package { name: "xtask", folder: "xtask", tests: &[] },
     Package {

@@ -28,6 +28,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "mlx5", folder: "." },
     Package { name: "mlx5-conformance", folder: "conformance" },
     Package { name: "mlx5-smoltcp", folder: "smoltcp" },
+    Package { name: "mlx5-c", folder: "c" },
     Package { name: "mlx5-tools", folder: "tools" },
 ];
 
@@ -323,9 +324,9 @@ mod tests {
         let manifest = read("Cargo.toml").unwrap();
         let members = table(&manifest, "[workspace.dependencies]");
         let path = |line: &&&str| value(line, "path").is_some();
-        // All libraries but mlx5-sys-probe, which only mlx5-sys depends on, and mlx5-smoltcp, which none
-        // does. The last is a program.
-        assert_eq!(members.iter().filter(path).count(), PACKAGES.len() - 3);
+        // All libraries but mlx5-sys-probe, which only mlx5-sys depends on, and mlx5-smoltcp and mlx5-c,
+        // which none does. The last is a program.
+        assert_eq!(members.iter().filter(path).count(), PACKAGES.len() - 4);
     }
 
     #[test]

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * libmlx5direct: posts and polls on queues of NVIDIA ConnectX devices without libibverbs.
+ *
+ * A program makes its objects by libibverbs, and takes their queues over:
+ *
+ *   struct ibv_cq *  ->  struct mlx5_cq *   polls, arms, waits
+ *   struct ibv_qp *  ->  struct mlx5_sq *   posts requests
+ *                    ->  struct mlx5_rq *   posts receives
+ *
+ * libibverbs stays responsible for everything else: making, connecting, querying and destroying objects,
+ * memory regions, asynchronous events.
+ *
+ * Threads. A mlx5_cq and the mlx5_sq and mlx5_rq that complete on it are one group. At most one thread at a
+ * time is in a call on a group ("Thread: group" below). Threads may take turns, if the program orders their
+ * calls, by a mutex for example. Different groups are independent. "Thread: any" functions may be called by
+ * any thread at any time. No call may be made in a signal handler, or in a forked child on queues of its parent.
+ *
+ * Errors. A function returns an enum mlx5_status, and has done nothing unless it returns MLX5_STATUS_OK.
+ * mlx5_status_text() says cause and cure, and mlx5_last_error() also the numbers of the call. A null handle is
+ * MLX5_STATUS_INVALID_ARGUMENT. A handle that was ended must not be used: that cannot be checked.
+ *
+ * Cost. "Cost: data path" functions take no lock, and make no system call and no allocation.
+ */
+#ifndef MLX5_H
+#define MLX5_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MLX5_VERSION_MAJOR 0
+#define MLX5_VERSION_MINOR 1
+#define MLX5_VERSION_PATCH 0
+/* One number to compare: 10000 * major + 100 * minor + patch. */
+#define MLX5_VERSION \
+	(10000 * MLX5_VERSION_MAJOR + 100 * MLX5_VERSION_MINOR + MLX5_VERSION_PATCH)
+
+/* Objects of libibverbs. <infiniband/verbs.h> defines them; this header does not need it. */
+struct ibv_ah;
+struct ibv_cq;
+struct ibv_qp;
+struct ibv_sge;
+
+/* Handles. */
+struct mlx5_cq;
+struct mlx5_rq;
+struct mlx5_sq;
+
+/* Why a function did nothing. mlx5_status_text() has cause and cure of each. */
+enum mlx5_status {
+	MLX5_STATUS_OK = 0,
+	MLX5_STATUS_INVALID_ARGUMENT = 1,
+	MLX5_STATUS_QUEUE_FULL = 2,
+	MLX5_STATUS_NOTHING_SIGNALED = 3,
+	MLX5_STATUS_INLINE_TOO_LONG = 4,
+	MLX5_STATUS_TOO_MANY_SGES = 5,
+	MLX5_STATUS_SGE_TOO_LONG = 6,
+	MLX5_STATUS_NOT_ON_TRANSPORT = 7,
+	MLX5_STATUS_QUEUE_STOPPED = 8,
+	MLX5_STATUS_DEVICE_FAILED = 9,
+	MLX5_STATUS_CQ_FAILED = 10,
+	MLX5_STATUS_NOT_MLX5 = 11,
+	MLX5_STATUS_WRONG_STATE = 12,
+	MLX5_STATUS_WRONG_CQ = 13,
+	MLX5_STATUS_NO_QUEUE = 14,
+	MLX5_STATUS_CQ_TOO_SMALL = 15,
+	MLX5_STATUS_REGISTER_SHARED = 16,
+	MLX5_STATUS_NOT_IDLE = 17,
+	MLX5_STATUS_IN_USE = 18,
+	MLX5_STATUS_BATCH_OPEN = 19,
+	MLX5_STATUS_NO_BATCH = 20,
+	MLX5_STATUS_LIBRARY_MISSING = 21,
+	MLX5_STATUS_CALL_FAILED = 22,
+	MLX5_STATUS_NO_CHANNEL = 23,
+	MLX5_STATUS_CHANNEL_SHARED = 24,
+	MLX5_STATUS_TIMED_OUT = 25,
+	MLX5_STATUS_INTERRUPTED = 26,
+	MLX5_STATUS_INTERNAL = 27
+};
+
+/* What a request does, and what a completion is of. */
+enum mlx5_operation {
+	/* Completions only: of no request that is outstanding on a queue that was taken over. */
+	MLX5_OP_UNEXPECTED = 0,
+	/* RC, UC, UD. */
+	MLX5_OP_SEND = 1,
+	MLX5_OP_SEND_IMM = 2,
+	/* RC, UC. */
+	MLX5_OP_WRITE = 3,
+	MLX5_OP_WRITE_IMM = 4,
+	/* RC. */
+	MLX5_OP_READ = 5,
+	MLX5_OP_COMPARE_SWAP = 6,
+	MLX5_OP_FETCH_ADD = 7,
+	/* RC, UC, UD: does nothing, and completes behind the requests before it. */
+	MLX5_OP_NOP = 8,
+	/* Completions only: a receive took a SEND, or failed. */
+	MLX5_OP_RECEIVE = 32,
+	MLX5_OP_RECEIVE_IMM = 33,
+	MLX5_OP_RECEIVE_INVALIDATE = 34,
+	/* Completions only: a WRITE with immediate took a receive. Its bytes are where the peer wrote them. */
+	MLX5_OP_RECEIVE_WRITE_IMM = 35,
+	/* Completions only: an operation that this header does not post. */
+	MLX5_OP_OTHER = 63
+};
+
+/* mlx5_request.flags */
+enum {
+	/* A completion reports the request. An unsignaled one is retired by the completion of a later request
+	 * of its queue; its failure is always reported. */
+	MLX5_SIGNALED = 1,
+	/* Starts when the READs and atomics before it are done. */
+	MLX5_FENCED = 2,
+	/* SEND, SEND_IMM, WRITE_IMM: raises an event at a peer that armed for solicited ones. */
+	MLX5_SOLICITED = 4,
+	/* SEND, SEND_IMM, WRITE, WRITE_IMM: the bytes at the addresses of sg_list are copied into the WQE during
+	 * the call. Their lkeys are not used, and the memory is free afterwards. */
+	MLX5_INLINE = 8
+};
+
+/* The destination of a datagram. Made by mlx5_address_init(), owned and copied by the program. */
+struct mlx5_address {
+	uint64_t words[6];
+	uint32_t kind;
+	uint32_t reserved;
+};
+
+/* A request of a send queue. Clear all of it, then set what the operation needs. */
+struct mlx5_request {
+	uint64_t id;                   /* comes back in the completion */
+	uint32_t operation;            /* enum mlx5_operation */
+	uint32_t flags;                /* MLX5_SIGNALED, ... */
+	const struct ibv_sge *sg_list; /* the payload; READ: where it goes; atomics: 8 bytes for the old value */
+	uint32_t num_sge;
+	uint32_t immediate;            /* *_IMM, in host byte order: ntohl(imm_data) of verbs */
+	uint64_t remote_addr;          /* WRITE, READ, atomics: the peer's memory */
+	uint32_t rkey;
+	uint32_t reserved;             /* 0 */
+	uint64_t compare_add;          /* atomics, in host byte order: what is compared, or added */
+	uint64_t swap;                 /* COMPARE_SWAP: the new value */
+	const struct mlx5_address *address; /* UD: the destination */
+};
+
+/* A receive. Clear all of it first. */
+struct mlx5_receive {
+	uint64_t id;                   /* comes back in the completion */
+	const struct ibv_sge *sg_list; /* a message fills one entry after another; UD: behind 40 bytes of GRH */
+	uint32_t num_sge;
+	uint32_t reserved;             /* 0 */
+};
+
+/* mlx5_completion.flags */
+enum {
+	MLX5_COMPLETION_GRH = 1,      /* the message had a global route header */
+	MLX5_COMPLETION_SOLICITED = 2 /* the peer set MLX5_SOLICITED */
+};
+
+/* The end of a request or a receive. */
+struct mlx5_completion {
+	uint64_t id;            /* of the request or receive */
+	uint32_t qpn;           /* number of its queue pair */
+	uint32_t status;        /* enum ibv_wc_status: 0 is success */
+	uint32_t operation;     /* enum mlx5_operation */
+	uint32_t byte_len;      /* receives: length of the message; READ: bytes fetched; atomics: 8 */
+	uint32_t immediate;     /* RECEIVE_*IMM: in host byte order; RECEIVE_INVALIDATE: the key */
+	uint32_t src_qp;        /* UD receives: the sender's queue pair, and its path */
+	uint16_t slid;
+	uint16_t wqe_index;     /* failures: index of the WQE in its ring */
+	uint8_t sl;
+	uint8_t dlid_path_bits;
+	uint8_t flags;          /* receives: MLX5_COMPLETION_GRH, ... */
+	uint8_t vendor_error;   /* failures: vendor syndrome */
+};
+
+/* ---- Versions and texts ------------------------------------------------------------------------- */
+
+/* Returns MLX5_VERSION of the library that is loaded. Thread: any. */
+uint32_t mlx5_version(void);
+
+/* Returns cause and cure of an enum mlx5_status. Never null, valid for ever. Thread: any. */
+const char *mlx5_status_text(uint32_t status);
+
+/* Returns cause and cure of this thread's last failed call, with the numbers of that call. Never null. Valid
+ * until this thread calls it again. Thread: any. */
+const char *mlx5_last_error(void);
+
+/* Writes what happened, and for a failure its causes and cure, to buffer, as snprintf does: at most size bytes,
+ * with a terminating null. Returns the length of the whole text without it, or -1 if an argument is null.
+ * Thread: any. Cost: allocates. */
+int mlx5_completion_text(const struct mlx5_completion *completion, char *buffer, size_t size);
+
+/* ---- Completion queues -------------------------------------------------------------------------- */
+
+/* mlx5_cq_take() */
+enum {
+	/* Takes the completion queue over with completions that nothing has polled. Those of a queue that is then
+	 * taken over are dropped; others are polled as MLX5_OP_UNEXPECTED. */
+	MLX5_CQ_UNPOLLED = 1
+};
+
+/* Takes a completion queue over. Polls continue where the last ones stopped.
+ *
+ * Checked: it is one of libmlx5; this process has not taken it over already (MLX5_STATUS_IN_USE); no completion
+ * is in it, unless flags has MLX5_CQ_UNPOLLED, and no event waits on a channel that it has alone
+ * (MLX5_STATUS_NOT_IDLE).
+ *
+ * Not checked, the caller guarantees:
+ * - Until the handle is ended, cq is alive and is not resized, and nothing else polls or arms it.
+ * - Events of it that were taken are acknowledged, and none waits on a channel that it shares.
+ * - If it compresses completions, then to the format "hash".
+ *
+ * For good: libmlx5 does not poll a completion queue again that was taken over.
+ *
+ * Ownership: *taken belongs to the caller, who ends it by mlx5_cq_give_back() or mlx5_cq_abandon() before cq is
+ * destroyed. Thread: any; no other thread may use cq. Cost: allocates 90 KiB, and as much again for the
+ * first queue pair of UC, and of UD. */
+enum mlx5_status mlx5_cq_take(struct ibv_cq *cq, uint32_t flags, struct mlx5_cq **taken);
+
+/* Ends a handle. MLX5_STATUS_IN_USE: handles of queues that complete on it exist. Afterwards cq can be destroyed,
+ * or taken over again. Thread: group. */
+enum mlx5_status mlx5_cq_give_back(struct mlx5_cq *cq);
+
+/* Ends a handle whatever state its group is in, after a MLX5_STATUS_INTERNAL for example. The handles of its queues
+ * are ended before, by their abandon functions. Null is allowed. Thread: group. */
+void mlx5_cq_abandon(struct mlx5_cq *cq);
+
+/* Writes up to capacity completions to the array. Returns how many; 0: there is none now. Negative: the enum
+ * mlx5_status is the number without its sign, and nothing was taken: -MLX5_STATUS_CQ_FAILED,
+ * -MLX5_STATUS_DEVICE_FAILED (noticed after some million polls without a completion), -MLX5_STATUS_BATCH_OPEN.
+ * A failed request is no error of the poll: its completion has a status. Thread: group. Cost: data path. */
+int mlx5_cq_poll(struct mlx5_cq *cq, struct mlx5_completion *completions, uint32_t capacity);
+
+/* Requests an event on the completion channel at the next completion, or, if solicited_only is not 0, at the next
+ * solicited one or failure. Poll once more before waiting: a completion that came before may raise no event.
+ * MLX5_STATUS_NO_CHANNEL. Thread: group. Cost: data path, two stores with fences. */
+enum mlx5_status mlx5_cq_arm(struct mlx5_cq *cq, int solicited_only);
+
+/* Waits for the event, takes and acknowledges it. timeout_ms < 0: for ever. For a channel that no other completion
+ * queue has (MLX5_STATUS_CHANNEL_SHARED). MLX5_STATUS_TIMED_OUT, MLX5_STATUS_INTERRUPTED (by a signal).
+ * Thread: group; no other thread takes events of the channel, or makes completion queues on it. Cost: system calls. */
+enum mlx5_status mlx5_cq_wait(struct mlx5_cq *cq, int timeout_ms);
+
+/* Returns the descriptor of the completion channel, for poll and epoll; it becomes readable when an event is there.
+ * -1 without a channel. It stays the channel's. Take the event by mlx5_cq_wait(cq, 0), or by ibv_get_cq_event(),
+ * ibv_ack_cq_events() and mlx5_cq_event_taken(). Thread: group. */
+int mlx5_cq_fd(struct mlx5_cq *cq);
+
+/* Counts an event that the program took by ibv_get_cq_event(). Call it once for each, before the next
+ * mlx5_cq_arm(): the device ignores a late arm by this number. Thread: group. Cost: data path. */
+enum mlx5_status mlx5_cq_event_taken(struct mlx5_cq *cq);
+
+/* Returns the completion queue that was taken over; null for null. Thread: group. */
+struct ibv_cq *mlx5_cq_ibv(struct mlx5_cq *cq);
+
+/* ---- Send queues -------------------------------------------------------------------------------- */
+
+/* mlx5_sq_take() */
+enum {
+	/* Short requests that are posted singly are copied to the BlueFlame register. No other queue, here or in
+	 * libmlx5, may store to this register: make the QP in a thread domain of its own
+	 * (ibv_alloc_td, ibv_alloc_parent_domain). */
+	MLX5_SQ_OWN_REGISTER = 1
+};
+
+/* Takes the send queue of a queue pair of RC, UC or UD over. Posts continue where libmlx5 stopped.
+ *
+ * requests: how many may be outstanding, at most as many as the queue holds. So many entries of cq are reserved, or
+ * the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
+ *
+ * Checked: the type of the queue pair (MLX5_STATUS_NOT_ON_TRANSPORT); it is in RTS (MLX5_STATUS_WRONG_STATE); it
+ * completes on cq (MLX5_STATUS_WRONG_CQ); cq has free entries; this process has not taken it over already
+ * (MLX5_STATUS_IN_USE); with MLX5_SQ_OWN_REGISTER, no other queue taken over uses its register, and without it, none
+ * owns it (MLX5_STATUS_REGISTER_SHARED).
+ *
+ * Not checked, the caller guarantees:
+ * - All requests that were posted before are complete.
+ * - Until the handle is ended, qp is alive, nothing else posts sends to it, and it is not moved to RESET.
+ * - With MLX5_SQ_OWN_REGISTER, no queue of libmlx5 stores to its register.
+ *
+ * Ownership: *taken belongs to the caller, who ends it by mlx5_sq_give_back() or mlx5_sq_abandon() before qp is
+ * destroyed or moved to RESET, and before cq. Thread: group. Cost: system calls, allocates. */
+enum mlx5_status mlx5_sq_take(struct ibv_qp *qp, struct mlx5_cq *cq, uint32_t requests, uint32_t flags,
+			      struct mlx5_sq **taken);
+
+/* Gives an idle send queue back, and ends the handle. MLX5_STATUS_NOT_IDLE: requests are outstanding; the handle
+ * goes on. Afterwards qp can be destroyed, or taken over again. ibv_post_send() needs a move to RESET first.
+ * Thread: group. */
+enum mlx5_status mlx5_sq_give_back(struct mlx5_sq *sq);
+
+/* Ends the handle whatever is outstanding. The completions of outstanding requests are lost: move qp to RESET, or
+ * destroy it, before their memory is used. Discards the open batch of the group. Null is allowed. Thread: group. */
+void mlx5_sq_abandon(struct mlx5_sq *sq);
+
+/* Posts requests in order, with one doorbell for all. A single one goes by BlueFlame with MLX5_SQ_OWN_REGISTER.
+ * If one is refused, those before it are posted. posted, if not null, gets how many were.
+ *
+ * From the call on, the device works on the requests. Until each is complete (its completion was polled, or that of
+ * a later request of this queue), the caller keeps its memory registered, does not write what a SEND or WRITE reads,
+ * and does not touch what a READ or atomic writes. If libmlx5 made the queue pair to put payload into completions
+ * (its default: docs/c.md), the memory of READs and atomics is mapped in this process at the addresses given.
+ *
+ * sg_list, inline bytes and addresses are read during the call only. MLX5_STATUS_QUEUE_FULL,
+ * _NOTHING_SIGNALED, _INLINE_TOO_LONG, _TOO_MANY_SGES, _SGE_TOO_LONG, _NOT_ON_TRANSPORT, _QUEUE_STOPPED,
+ * _DEVICE_FAILED, _BATCH_OPEN, _INVALID_ARGUMENT. Thread: group. Cost: data path. */
+enum mlx5_status mlx5_sq_post(struct mlx5_sq *sq, const struct mlx5_request *requests, uint32_t count,
+			      uint32_t *posted);
+
+/* Opens a batch. Until it is rung or discarded, every call on its group but mlx5_sq_append(), mlx5_sq_ring() and
+ * mlx5_sq_discard() with this handle, and the abandon functions, fails with MLX5_STATUS_BATCH_OPEN. Calls that only
+ * read (mlx5_cq_fd, mlx5_cq_ibv) or handle events are allowed. Thread: group. Cost: data path. */
+enum mlx5_status mlx5_sq_begin(struct mlx5_sq *sq);
+
+/* Writes a request after those in the batch. If it fails, the batch is as before. Errors of mlx5_sq_post(), and
+ * MLX5_STATUS_NO_BATCH. Thread: group. Cost: data path. */
+enum mlx5_status mlx5_sq_append(struct mlx5_sq *sq, const struct mlx5_request *request);
+
+/* Posts the batch with one doorbell, and closes it. The memory of its requests is as in mlx5_sq_post() from now on.
+ * Thread: group. Cost: data path. */
+enum mlx5_status mlx5_sq_ring(struct mlx5_sq *sq);
+
+/* Closes the batch, and posts nothing. Thread: group. Cost: data path. */
+enum mlx5_status mlx5_sq_discard(struct mlx5_sq *sq);
+
+/* UC, UD: moves a queue pair that stopped at a failed request (state SQE) back to RTS. All its requests must have
+ * been polled. Thread: group. Cost: a system call. */
+enum mlx5_status mlx5_sq_recover(struct mlx5_sq *sq);
+
+/* Returns how many requests may be outstanding; 0 for an error. Thread: group. */
+uint32_t mlx5_sq_capacity(struct mlx5_sq *sq);
+
+/* Returns the queue pair; null for null. Thread: any. */
+struct ibv_qp *mlx5_sq_ibv(const struct mlx5_sq *sq);
+
+/* Makes the address of a queue pair for datagrams, from an address handle of libibverbs. qpn has 24 bits; a
+ * multicast group has 0xffffff. With bit 31 of qkey, the device sends the Q_Key of the sender. The result is a
+ * copy: ah may be destroyed afterwards. Thread: any. */
+enum mlx5_status mlx5_address_init(struct mlx5_address *address, struct ibv_ah *ah, uint32_t qpn,
+				   uint32_t qkey);
+
+/* ---- Receive queues ----------------------------------------------------------------------------- */
+
+/* Takes the receive queue that a queue pair of RC, UC or UD has of its own over.
+ *
+ * receives: how many may be outstanding, at most as many as the queue holds. So many entries of cq are reserved, or
+ * the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
+ *
+ * Checked: the type of the queue pair; it is in INIT or later (MLX5_STATUS_WRONG_STATE); it has a receive queue of
+ * its own (MLX5_STATUS_NO_QUEUE); it completes on cq; cq has free entries; this process has not taken it over
+ * already; in INIT, no receive is outstanding (MLX5_STATUS_NOT_IDLE).
+ *
+ * Not checked, the caller guarantees:
+ * - In RTR and later, too, no receive that was posted before is outstanding.
+ * - Until the handle is ended, qp is alive, nothing else posts receives to it, and it is not moved to RESET.
+ * - It was not made with MLX5DV_QP_CREATE_OOO_DP.
+ *
+ * Take it over in INIT to post receives before the peer can send.
+ *
+ * Ownership: *taken belongs to the caller, who ends it by mlx5_rq_give_back() or mlx5_rq_abandon() before qp is
+ * destroyed or moved to RESET, and before cq. Thread: group. Cost: system calls, allocates. */
+enum mlx5_status mlx5_rq_take(struct ibv_qp *qp, struct mlx5_cq *cq, uint32_t receives,
+			      struct mlx5_rq **taken);
+
+/* Gives a receive queue back, and ends the handle. MLX5_STATUS_NOT_IDLE: receives are outstanding; the handle goes
+ * on. ibv_post_recv() needs a move to RESET first. Thread: group. */
+enum mlx5_status mlx5_rq_give_back(struct mlx5_rq *rq);
+
+/* Ends the handle whatever is outstanding. The completions of outstanding receives are lost: move qp to RESET, or
+ * destroy it, before their memory is used. Discards the open batch of the group. Null is allowed. Thread: group. */
+void mlx5_rq_abandon(struct mlx5_rq *rq);
+
+/* Posts receives in order, with one store to the doorbell record for all. If one is refused, those before it are
+ * posted. posted, if not null, gets how many were.
+ *
+ * From the call on, the device may put a message into each. Until it is complete, the caller keeps its memory
+ * registered for local write and does not touch it. If libmlx5 made the queue pair to put payload into completions
+ * (its default), the memory is mapped in this process at the addresses given.
+ *
+ * MLX5_STATUS_QUEUE_FULL, _TOO_MANY_SGES, _SGE_TOO_LONG, _DEVICE_FAILED, _BATCH_OPEN, _INVALID_ARGUMENT.
+ * Thread: group. Cost: data path. */
+enum mlx5_status mlx5_rq_post(struct mlx5_rq *rq, const struct mlx5_receive *receives, uint32_t count,
+			      uint32_t *posted);
+
+/* Returns how many receives may be outstanding; 0 for an error. Thread: group. */
+uint32_t mlx5_rq_capacity(struct mlx5_rq *rq);
+
+/* Returns the queue pair; null for null. Thread: any. */
+struct ibv_qp *mlx5_rq_ibv(const struct mlx5_rq *rq);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

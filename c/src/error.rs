@@ -1,0 +1,232 @@
+//! What a failed call leaves behind: a status, and a detail that becomes text when it is asked for.
+
+use core::any::Any;
+use core::cell::{Cell, RefCell};
+use core::ffi::{CStr, c_char};
+use core::fmt;
+use core::panic::AssertUnwindSafe;
+use std::ffi::CString;
+use std::panic::catch_unwind;
+
+use mlx5::ring::{PollError, PostError, QueueError};
+use mlx5::wqe::EncodeError;
+
+use crate::status::Status;
+
+/// A call that failed. Small, and made without an allocation on the data path.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) status: Status,
+    detail: Detail,
+}
+
+pub(crate) type Result<T = ()> = core::result::Result<T, Failed>;
+
+/// What the text of [`mlx5_last_error`] is made of.
+#[derive(Debug)]
+enum Detail {
+    /// The text of the status says all.
+    None,
+    Text(&'static str),
+    Owned(Box<str>),
+    Post(PostError),
+    Poll(PollError),
+    Queue(QueueError),
+}
+
+impl Failed {
+    pub(crate) const fn of(status: Status) -> Self {
+        Self { status, detail: Detail::None }
+    }
+
+    pub(crate) const fn with(status: Status, text: &'static str) -> Self {
+        Self { status, detail: Detail::Text(text) }
+    }
+
+    #[cold]
+    pub(crate) fn told(status: Status, text: impl fmt::Display) -> Self {
+        Self { status, detail: Detail::Owned(text.to_string().into()) }
+    }
+
+    /// An argument that the contract of the function excludes.
+    pub(crate) const fn argument(text: &'static str) -> Self {
+        Self::with(Status::InvalidArgument, text)
+    }
+
+    /// A call of the system or of libibverbs that failed with this errno.
+    #[cold]
+    pub(crate) fn call(name: &str, errno: i32) -> Self {
+        let error = std::io::Error::from_raw_os_error(errno);
+        Self::told(Status::CallFailed, format_args!("{name} failed: {error}"))
+    }
+
+    /// A panic of the body of a call.
+    #[cold]
+    fn panicked(payload: Box<dyn Any + Send>) -> Self {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let failed = Self::told(
+            Status::Internal,
+            format_args!("a defect of libmlx5direct: {}", text.unwrap_or("a panic without text")),
+        );
+        // Its drop could panic again.
+        core::mem::forget(payload);
+        failed
+    }
+}
+
+impl From<PostError> for Failed {
+    #[inline]
+    fn from(error: PostError) -> Self {
+        let status = match error {
+            PostError::QueueFull { .. } | PostError::CqFull { .. } => Status::QueueFull,
+            PostError::NothingSignaled { .. } => Status::NothingSignaled,
+            PostError::Encode(EncodeError::InlineTooLong) => Status::InlineTooLong,
+            PostError::Encode(EncodeError::TooManySges) => Status::TooManySges,
+            PostError::Encode(EncodeError::SgeTooLong) => Status::SgeTooLong,
+            PostError::WrongState => Status::QueueStopped,
+            PostError::DeviceFailed => Status::DeviceFailed,
+            _ => Status::InvalidArgument,
+        };
+        Self { status, detail: Detail::Post(error) }
+    }
+}
+
+impl From<PollError> for Failed {
+    #[cold]
+    fn from(error: PollError) -> Self {
+        let status = match error {
+            PollError::DeviceFailed => Status::DeviceFailed,
+            PollError::QueueNotGiven { .. } => Status::Internal,
+            _ => Status::CqFailed,
+        };
+        Self { status, detail: Detail::Poll(error) }
+    }
+}
+
+impl From<QueueError> for Failed {
+    #[cold]
+    fn from(error: QueueError) -> Self {
+        let status = match error {
+            QueueError::InitObj(_) | QueueError::Geometry(_) => Status::NotMlx5,
+            QueueError::QueryQp(_) => Status::CallFailed,
+            QueueError::WrongState { .. } => Status::WrongState,
+            QueueError::WrongTransport(_) => Status::NotOnTransport,
+            QueueError::NoQueue => Status::NoQueue,
+            QueueError::CqMismatch => Status::WrongCq,
+            QueueError::CqFull { .. } => Status::CqTooSmall,
+            QueueError::RegisterShared => Status::RegisterShared,
+            QueueError::NotIdle => Status::NotIdle,
+            _ => Status::InvalidArgument,
+        };
+        Self { status, detail: Detail::Queue(error) }
+    }
+}
+
+impl From<mlx5::Error> for Failed {
+    #[cold]
+    fn from(error: mlx5::Error) -> Self {
+        match error {
+            mlx5::Error::Queue(error) => error.into(),
+            mlx5::Error::Library(_) => Self::told(Status::LibraryMissing, error),
+            _ => Self::told(Status::CallFailed, error),
+        }
+    }
+}
+
+/// Cause and cure in the words of `mlx5.h`.
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.detail {
+            Detail::Text(text) => f.write_str(text),
+            Detail::Owned(text) => f.write_str(text),
+            Detail::Post(PostError::QueueFull { free }) => write!(
+                f,
+                "queue full: the request needs more than the {free} entries that are free; poll \
+                 until requests are retired"
+            ),
+            Detail::Post(PostError::CqFull { slots }) => write!(
+                f,
+                "queue full: all {slots} requests that it may have outstanding are; poll until \
+                 requests are retired, or take it over with more"
+            ),
+            Detail::Post(PostError::NothingSignaled { outstanding }) => write!(
+                f,
+                "the last place of the queue is kept for a signaled request, and none of those \
+                 outstanding ({outstanding} blocks) is: set MLX5_SIGNALED, or post a signaled \
+                 MLX5_OP_NOP, then poll"
+            ),
+            Detail::Queue(QueueError::CqFull { cqes, free, needed }) => write!(
+                f,
+                "the completion queue of {cqes} entries has {free} free, and the queue needs \
+                 {needed}: make it larger, or take this queue or others over with fewer"
+            ),
+            Detail::Queue(error @ QueueError::WrongState { .. }) => write!(f, "{error}"),
+            Detail::Queue(error @ QueueError::InitObj(_)) => write!(f, "{error}"),
+            Detail::Queue(error @ QueueError::Geometry(_)) => write!(f, "{error}"),
+            Detail::Queue(error) if self.status == Status::InvalidArgument => write!(f, "{error}"),
+            Detail::Queue(error @ QueueError::QueryQp(_)) => write!(f, "{error}"),
+            Detail::Post(error) if self.status == Status::InvalidArgument => write!(f, "{error}"),
+            Detail::Poll(error) => write!(f, "{error}"),
+            Detail::None | Detail::Post(_) | Detail::Queue(_) => {
+                f.write_str(&self.status.text().to_string_lossy())
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// The last failure of this thread.
+    static LAST: Cell<Option<Failed>> = const { Cell::new(None) };
+    /// The text that the thread was given last.
+    static TEXT: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Keeps a failure for [`mlx5_last_error`], and returns its status.
+#[cold]
+pub(crate) fn keep(failed: Failed) -> Status {
+    let status = failed.status;
+    // The thread may be ending, and its locals gone.
+    let _ = LAST.try_with(|last| last.set(Some(failed)));
+    status
+}
+
+/// Returns the status of a result, and keeps its failure.
+#[inline(always)]
+pub(crate) fn finish(result: Result) -> Status {
+    match result {
+        Ok(()) => Status::Ok,
+        Err(failed) => keep(failed),
+    }
+}
+
+/// Runs a body, and turns its panic into a failure.
+#[inline(always)]
+pub(crate) fn caught<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(Failed::panicked(payload)))
+}
+
+/// Returns the text of this thread's last failed call: cause and cure, with the numbers of that call. Never
+/// null. Valid until the thread calls this function again.
+#[unsafe(no_mangle)]
+pub extern "C" fn mlx5_last_error() -> *const c_char {
+    const NONE: &CStr = c"no call of this thread has failed";
+    let text = caught(|| {
+        let made = LAST.with(|last| {
+            let failed = last.take()?;
+            let mut text = failed.to_string().into_bytes();
+            last.set(Some(failed));
+            text.retain(|byte| *byte != 0);
+            CString::new(text).ok()
+        });
+        let Some(made) = made else { return Ok(NONE.as_ptr()) };
+        Ok(TEXT.with_borrow_mut(|text| {
+            *text = made;
+            text.as_ptr()
+        }))
+    });
+    text.unwrap_or(NONE.as_ptr())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! The C interface of the crate [`mlx5`]: `libmlx5direct`, whose header is `include/mlx5.h`.
+//!
+//! A program makes its queue pairs and completion queues by libibverbs. It takes their queues over, and
+//! posts, polls and arms by this library. The header states the contract of each function; `docs/c.md`
+//! shows a program.
+//!
+//! The modules, lowest first:
+//!
+//! | module | is for |
+//! |---|---|
+//! | `status` | `enum mlx5_status` with its texts |
+//! | `error` | the detail of a failure; panics become failures |
+//! | `claims` | what this process has taken over |
+//! | `objects` | what libibverbs and libmlx5 tell of objects |
+//! | `address` | `struct mlx5_address` |
+//! | `request` | `struct mlx5_request`, `struct mlx5_receive` |
+//! | `payload` | payloads of requests |
+//! | `operation` | the operations of each transport |
+//! | `completion` | `struct mlx5_completion` |
+//! | `wait` | completion channels |
+//! | `group` | a completion queue and its queues |
+//! | `cq` | the calls of `struct mlx5_cq` |
+//! | `sq` | the calls of `struct mlx5_sq` |
+//! | `batch` | those of its batches |
+//! | `rq` | the calls of `struct mlx5_rq` |
+
+mod address;
+mod batch;
+mod claims;
+mod completion;
+mod cq;
+mod error;
+mod group;
+mod objects;
+mod operation;
+mod payload;
+mod request;
+mod rq;
+mod sq;
+mod status;
+mod wait;
+
+pub use address::{Address, mlx5_address_init};
+pub use batch::{mlx5_sq_append, mlx5_sq_begin, mlx5_sq_discard, mlx5_sq_ring};
+pub use completion::{COMPLETION_GRH, COMPLETION_SOLICITED, Completion, mlx5_completion_text};
+pub use cq::{
+    CQ_UNPOLLED, mlx5_cq_abandon, mlx5_cq_arm, mlx5_cq_event_taken, mlx5_cq_fd, mlx5_cq_give_back,
+    mlx5_cq_ibv, mlx5_cq_poll, mlx5_cq_take, mlx5_cq_wait,
+};
+pub use error::mlx5_last_error;
+pub use group::Cq;
+pub use request::{FENCED, INLINE, Operation, Receive, Request, SIGNALED, SOLICITED};
+pub use rq::{
+    Rq, mlx5_rq_abandon, mlx5_rq_capacity, mlx5_rq_give_back, mlx5_rq_ibv, mlx5_rq_post,
+    mlx5_rq_take,
+};
+pub use sq::{
+    SQ_OWN_REGISTER, Sq, mlx5_sq_abandon, mlx5_sq_capacity, mlx5_sq_give_back, mlx5_sq_ibv,
+    mlx5_sq_post, mlx5_sq_recover, mlx5_sq_take,
+};
+pub use status::{Status, mlx5_status_text};
+
+/// The version as one number: 10000 × major + 100 × minor + patch.
+pub const VERSION: u32 = 10_000 * number(env!("CARGO_PKG_VERSION_MAJOR"))
+    + 100 * number(env!("CARGO_PKG_VERSION_MINOR"))
+    + number(env!("CARGO_PKG_VERSION_PATCH"));
+
+/// Returns the value of decimal digits.
+const fn number(digits: &str) -> u32 {
+    let (digits, mut at, mut value) = (digits.as_bytes(), 0, 0);
+    while at < digits.len() {
+        value = value * 10 + (digits[at] - b'0') as u32;
+        at += 1;
+    }
+    value
+}
+
+/// Returns the version of the library that is loaded, as `MLX5_VERSION` is that of the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn mlx5_version() -> u32 {
+    VERSION
+}

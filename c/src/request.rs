@@ -1,0 +1,250 @@
+//! `struct mlx5_request` and `struct mlx5_receive`, and their checks.
+
+use core::slice;
+
+use mlx5::cqe::SendOperation;
+use mlx5::ib::Transport;
+use mlx5::wqe::{Remote, Sge, Word};
+use mlx5_sys::verbs::ibv_sge;
+
+use crate::address::Address;
+use crate::error::{Failed, Result};
+use crate::status::Status;
+
+// The lists of C are read in place.
+const _: () =
+    assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge>() == align_of::<ibv_sge>());
+
+/// Asks for a completion.
+pub const SIGNALED: u32 = 1;
+/// Starts when the READs and atomics before it are done.
+pub const FENCED: u32 = 2;
+/// Raises a solicited event at the peer.
+pub const SOLICITED: u32 = 4;
+/// Copies the payload into the WQE.
+pub const INLINE: u32 = 8;
+
+/// Defines [`Operation`] with its numbers and names.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+        /// `enum mlx5_operation`: what a request does, and what has completed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(C)]
+        pub enum Operation {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl Operation {
+            /// All operations.
+            pub const ALL: &'static [Operation] = &[$(Operation::$name),*];
+
+            /// Returns the name of an operation's number.
+            pub(crate) fn name(number: u32) -> &'static str {
+                match number {
+                    $($number => $text,)*
+                    _ => "request",
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    /// Completions only: of no request that is outstanding.
+    Unexpected = 0, "request";
+    /// SEND.
+    Send = 1, "SEND";
+    /// SEND with immediate.
+    SendImm = 2, "SEND with immediate";
+    /// RDMA WRITE.
+    Write = 3, "RDMA WRITE";
+    /// RDMA WRITE with immediate.
+    WriteImm = 4, "RDMA WRITE with immediate";
+    /// RDMA READ.
+    Read = 5, "RDMA READ";
+    /// Atomic compare and swap.
+    CompareSwap = 6, "compare and swap";
+    /// Atomic fetch and add.
+    FetchAdd = 7, "fetch and add";
+    /// Does nothing, and completes.
+    Nop = 8, "NOP";
+    /// Completions only: a receive took a SEND, or failed.
+    Receive = 32, "receive";
+    /// Completions only: a receive took a SEND with immediate.
+    ReceiveImm = 33, "receive of a SEND with immediate";
+    /// Completions only: a receive took a SEND that invalidated a key.
+    ReceiveInvalidate = 34, "receive of a SEND with invalidate";
+    /// Completions only: a WRITE with immediate took a receive.
+    ReceiveWriteImm = 35, "receive of a WRITE with immediate";
+    /// Completions only: an operation that this interface does not post.
+    Other = 63, "request";
+}
+
+impl Operation {
+    #[inline]
+    pub(crate) fn of_send(operation: SendOperation) -> Self {
+        match operation {
+            SendOperation::Send => Self::Send,
+            SendOperation::SendImm => Self::SendImm,
+            SendOperation::Write => Self::Write,
+            SendOperation::WriteImm => Self::WriteImm,
+            SendOperation::Read => Self::Read,
+            SendOperation::CompareSwap => Self::CompareSwap,
+            SendOperation::FetchAdd => Self::FetchAdd,
+            SendOperation::Nop => Self::Nop,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// `struct mlx5_request`: a request of a send queue.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Request {
+    /// Comes back in the completion.
+    pub id: u64,
+    /// `enum mlx5_operation`.
+    pub operation: u32,
+    /// [`SIGNALED`], [`FENCED`], [`SOLICITED`], [`INLINE`].
+    pub flags: u32,
+    /// The payload, or the memory that is written.
+    pub sg_list: *const Sge,
+    /// Its entries.
+    pub num_sge: u32,
+    /// Immediate data, in host byte order.
+    pub immediate: u32,
+    /// The peer's memory.
+    pub remote_addr: u64,
+    /// Its key.
+    pub rkey: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Atomics: what is compared, or added.
+    pub compare_add: u64,
+    /// Compare and swap: the new value.
+    pub swap: u64,
+    /// UD: the destination.
+    pub address: *const Address,
+}
+
+/// `struct mlx5_receive`: a receive.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Receive {
+    /// Comes back in the completion.
+    pub id: u64,
+    /// The memory for the message.
+    pub sg_list: *const Sge,
+    /// Its entries.
+    pub num_sge: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Returns a list of entries.
+///
+/// # Safety
+/// `list` is null or has `count` readable entries, as long as the result is used.
+#[inline(always)]
+pub(crate) unsafe fn entries<'a>(list: *const Sge, count: u32) -> Result<&'a [Sge]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if list.is_null() || !list.is_aligned() {
+        return Err(Failed::argument("sg_list is null or unaligned, and num_sge is not 0"));
+    }
+    // SAFETY: not null, aligned, and of that many entries by this function's contract.
+    Ok(unsafe { slice::from_raw_parts(list, count as usize) })
+}
+
+impl Request {
+    /// Checks the flags against those that the operation has.
+    #[inline(always)]
+    pub(crate) fn check(&self, known: u32) -> Result {
+        if self.flags & !known != 0 {
+            return Err(self.refused_flags());
+        }
+        if self.reserved != 0 {
+            return Err(Failed::argument("reserved is not 0: clear the whole mlx5_request first"));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refused_flags(&self) -> Failed {
+        Failed::told(
+            Status::InvalidArgument,
+            format_args!(
+                "flags {:#x} do not fit a {}: MLX5_SOLICITED is for SEND and WRITE_IMM, MLX5_INLINE for \
+                 SEND and WRITE",
+                self.flags,
+                Operation::name(self.operation)
+            ),
+        )
+    }
+
+    /// Returns the peer's memory.
+    pub(crate) fn remote(&self) -> Remote {
+        Remote::new(self.remote_addr, self.rkey)
+    }
+
+    /// Returns the eight bytes for an atomic's old value.
+    ///
+    /// # Safety
+    /// The list is readable.
+    pub(crate) unsafe fn word(&self) -> Result<Word> {
+        // SAFETY: the caller's contract for the list.
+        match unsafe { entries(self.sg_list, self.num_sge)? } {
+            [old] if old.length == 8 => Ok(Word::new(old.addr, old.lkey)),
+            _ => Err(Failed::argument(
+                "an atomic has one entry of 8 bytes in sg_list, which takes the old value",
+            )),
+        }
+    }
+
+    /// Returns why the operation is not posted on a transport.
+    #[cold]
+    pub(crate) fn not_on<T: Transport>(&self) -> Failed {
+        if Operation::ALL.iter().all(|known| *known as u32 != self.operation)
+            || self.operation == 0
+            || self.operation >= 32
+        {
+            return Failed::told(
+                Status::InvalidArgument,
+                format_args!("operation {} is none of a request", self.operation),
+            );
+        }
+        Failed::told(
+            Status::NotOnTransport,
+            format_args!("{} cannot post a {}", T::NAME, Operation::name(self.operation)),
+        )
+    }
+}
+
+/// Implements `list` of a structure whose arrays are passed.
+macro_rules! lists {
+    ($($type:ty, $null:literal;)*) => { $(
+        impl $type {
+            /// Returns the array at this address.
+            ///
+            /// # Safety
+            /// `list` is null or has `count` readable elements, as long as the result is used.
+            #[inline(always)]
+            pub(crate) unsafe fn list<'a>(list: *const Self, count: u32) -> Result<&'a [Self]> {
+                if count == 0 {
+                    return Ok(&[]);
+                }
+                if list.is_null() || !list.is_aligned() {
+                    return Err(Failed::argument($null));
+                }
+                // SAFETY: not null, aligned, and of that many elements by this function's contract.
+                Ok(unsafe { slice::from_raw_parts(list, count as usize) })
+            }
+        }
+    )* };
+}
+
+lists! {
+    Request, "the requests are null or unaligned";
+    Receive, "the receives are null or unaligned";
+}

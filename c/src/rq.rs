@@ -1,0 +1,248 @@
+//! `struct mlx5_rq`: the receive queue that a queue pair has of its own.
+
+use core::ptr::NonNull;
+
+use mlx5::ring::{ReceiveConfig, ReceiveQueue};
+use mlx5_sys::verbs::{ibv_qp, ibv_qp_type};
+
+use crate::claims::{Claim, Part};
+use crate::error::{Failed, Result, caught, finish, keep};
+use crate::group::{Cq, GONE, on};
+use crate::objects::{self, QpParts};
+use crate::request::{Receive, entries};
+use crate::status::Status;
+
+/// `struct mlx5_rq`. Its fields do not change.
+pub struct Rq {
+    cq: *mut Cq,
+    qpn: u32,
+    raw: NonNull<ibv_qp>,
+    _claim: Claim,
+}
+
+impl Rq {
+    /// # Safety
+    /// [`ReceiveQueue::from_raw`]'s, and `handle` is the handle of `cq`.
+    unsafe fn take(
+        raw: NonNull<ibv_qp>,
+        cq: &mut Cq,
+        handle: *mut Cq,
+        receives: u32,
+    ) -> Result<Self> {
+        cq.require_no_batch()?;
+        objects::libraries()?;
+        // SAFETY: the QP is alive, and these fields do not change.
+        let (qpn, qp_type) = unsafe { ((*raw.as_ptr()).qp_num, (*raw.as_ptr()).qp_type) };
+        let taken = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD];
+        if !taken.contains(&qp_type) {
+            return Err(Failed::told(
+                Status::NotOnTransport,
+                format_args!("the QP's type is {qp_type}: RC, UC and UD can be taken over"),
+            ));
+        }
+        let claim = Claim::new(raw.as_ptr(), Part::Receives)?;
+        // SAFETY: the QP is alive.
+        unsafe { QpParts::of(raw)? }.require_no_receive()?;
+        let config = ReceiveConfig { receives: if receives == 0 { u32::MAX } else { receives } };
+        // SAFETY: this function's contract.
+        let queue = unsafe { ReceiveQueue::from_raw(raw, &mut cq.reader, config)? };
+        drop(cq.tables.rc.insert_receive(queue));
+        cq.queues += 1;
+        Ok(Self { cq: handle, qpn, raw, _claim: claim })
+    }
+
+    fn queue<'a>(&self, cq: &'a mut Cq) -> Result<&'a mut ReceiveQueue> {
+        cq.require_no_batch()?;
+        cq.tables.rc.receive(self.qpn).ok_or(GONE)
+    }
+
+    /// Takes the queue out of its group, and drops it. Discards the group's open batch, which borrows
+    /// the tables.
+    fn end(&self, cq: &mut Cq) {
+        cq.open = None;
+        drop(cq.tables.rc.remove_receive(self.qpn));
+        cq.queues -= 1;
+    }
+}
+
+/// Runs a body with a receive queue's handle and its group.
+///
+/// # Safety
+/// `rq` is null or a handle that is alive, and no other call runs on its group.
+#[inline(always)]
+unsafe fn on_rq<R>(rq: *const Rq, body: impl FnOnce(&mut Cq, &Rq) -> Result<R>) -> Result<R> {
+    // SAFETY: null or alive, and its fields do not change.
+    let Some(rq) = (unsafe { rq.as_ref() }) else {
+        return Err(Failed::argument("the handle is null"));
+    };
+    // SAFETY: this function's contract. A group lives longer than the handles of its queues.
+    unsafe { on(rq.cq, |cq| body(cq, rq)) }
+}
+
+/// Posts receives, with one store to the record for all. Returns how many were posted, and why no more.
+///
+/// # Safety
+/// The lists are readable, and their memory is the HCA's until the receives complete.
+#[inline]
+unsafe fn post(queue: &mut ReceiveQueue, receives: &[Receive]) -> (u32, Result) {
+    let mut batch = queue.batch();
+    let mut result = Ok(());
+    for receive in receives {
+        if receive.reserved != 0 {
+            result = Err(Failed::argument("reserved is not 0: clear the whole mlx5_receive first"));
+            break;
+        }
+        // SAFETY: this function's contract.
+        let appended = match unsafe { entries(receive.sg_list, receive.num_sge) } {
+            Ok([one]) => batch.append(receive.id, *one),
+            Ok(list) => batch.append(receive.id, list),
+            Err(failed) => {
+                result = Err(failed);
+                break;
+            }
+        };
+        if let Err(error) = appended {
+            result = Err(error.into());
+            break;
+        }
+    }
+    let count = batch.len();
+    // SAFETY: this function's contract.
+    unsafe { batch.ring() };
+    (count, result)
+}
+
+/// Takes the receive queue of a queue pair over from libibverbs. See `mlx5.h`.
+///
+/// # Safety
+/// `mlx5.h` lists the conditions at `mlx5_rq_take`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_rq_take(
+    qp: *mut ibv_qp,
+    cq: *mut Cq,
+    receives: u32,
+    taken: *mut *mut Rq,
+) -> Status {
+    let (Some(raw), Some(taken)) = (NonNull::new(qp), NonNull::new(taken)) else {
+        return finish(Err(Failed::argument("qp or taken is null")));
+    };
+    // SAFETY: this function's contract.
+    finish(unsafe {
+        on(cq, |group| {
+            taken.write(Box::into_raw(Box::new(Rq::take(raw, group, cq, receives)?)));
+            Ok(())
+        })
+    })
+}
+
+/// Gives an idle receive queue back. See `mlx5.h`.
+///
+/// # Safety
+/// `rq` is null or a handle that is alive, and no other call runs on its group.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_rq_give_back(rq: *mut Rq) -> Status {
+    // SAFETY: this function's contract.
+    let ended = unsafe {
+        on_rq(rq, |cq, rq| {
+            let outstanding = rq.queue(cq)?.outstanding();
+            if outstanding != 0 {
+                return Err(Failed::told(
+                    Status::NotIdle,
+                    format_args!(
+                        "{outstanding} receives are outstanding: move the QP to ERROR and poll for \
+                         them, or abandon the queue and reset the QP"
+                    ),
+                ));
+            }
+            rq.end(cq);
+            Ok(())
+        })
+    };
+    finish(ended.and_then(|()| {
+        // SAFETY: `mlx5_rq_take` made the box, and the caller does not use it again.
+        caught(|| unsafe {
+            drop(Box::from_raw(rq));
+            Ok(())
+        })
+    }))
+}
+
+/// Ends a receive queue's handle whatever is outstanding. See `mlx5.h`.
+///
+/// # Safety
+/// `rq` is null or a handle that is alive, and no other call runs on its group.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_rq_abandon(rq: *mut Rq) {
+    if rq.is_null() {
+        return;
+    }
+    let ended = caught(|| {
+        // SAFETY: the handle is alive, and so is its group, even if a call on it has panicked.
+        unsafe {
+            let handle = Box::from_raw(rq);
+            let cq = handle.cq;
+            handle.end(&mut *cq);
+        }
+        Ok(())
+    });
+    finish(ended);
+}
+
+/// Posts receives. See `mlx5.h`.
+///
+/// # Safety
+/// `rq` is null or a handle that is alive, and no other call runs on its group. `receives` is null or has
+/// `count` readable receives, whose lists are readable. `posted` is null or writable. The memory of receives
+/// is the HCA's until they are complete.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_rq_post(
+    rq: *mut Rq,
+    receives: *const Receive,
+    count: u32,
+    posted: *mut u32,
+) -> Status {
+    let mut done = 0;
+    // SAFETY: this function's contract.
+    let result = unsafe {
+        on_rq(rq, |cq, rq| {
+            let receives = Receive::list(receives, count)?;
+            let result;
+            (done, result) = post(rq.queue(cq)?, receives);
+            result
+        })
+    };
+    // SAFETY: null or writable, by this function's contract.
+    if let Some(posted) = unsafe { posted.as_mut() } {
+        *posted = done;
+    }
+    finish(result)
+}
+
+/// Returns how many receives may be outstanding, or 0 for null. See `mlx5.h`.
+///
+/// # Safety
+/// `rq` is null or a handle that is alive, and no other call runs on its group.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_rq_capacity(rq: *mut Rq) -> u32 {
+    // SAFETY: this function's contract.
+    let capacity = unsafe {
+        on_rq(rq, |cq, rq| {
+            let queue = rq.queue(cq)?;
+            Ok(queue.free() + queue.outstanding())
+        })
+    };
+    capacity.unwrap_or_else(|failed| {
+        keep(failed);
+        0
+    })
+}
+
+/// Returns the queue pair of libibverbs. See `mlx5.h`.
+///
+/// # Safety
+/// `rq` is null or a handle that is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_rq_ibv(rq: *const Rq) -> *mut ibv_qp {
+    // SAFETY: null or alive, by this function's contract; the field does not change.
+    unsafe { rq.as_ref() }.map_or(core::ptr::null_mut(), |rq| rq.raw.as_ptr())
+}

@@ -1,0 +1,352 @@
+//! `struct mlx5_sq`: the send queue of a queue pair.
+
+use core::ptr::NonNull;
+
+use mlx5::ib::Transport;
+use mlx5::ring::{QueueTable, RegisterUse, SendConfig, SendQueue};
+use mlx5_sys::verbs::{ibv_qp, ibv_qp_type};
+
+use crate::claims::{Claim, Own, Part, RegisterClaim};
+
+use crate::error::{Failed, Result, caught, finish};
+use crate::group::{Cq, GONE, on};
+use crate::objects::{self, QpParts};
+use crate::operation::{Alone, Carries};
+use crate::request::Request;
+use crate::status::Status;
+
+/// No other queue stores to the BlueFlame register of this one.
+pub const SQ_OWN_REGISTER: u32 = 1;
+
+/// `struct mlx5_sq`. Its fields do not change.
+pub struct Sq {
+    pub(crate) cq: *mut Cq,
+    pub(crate) qpn: u32,
+    pub(crate) transport: Carried,
+    raw: NonNull<ibv_qp>,
+    // Dropped after the queue, which the group has.
+    _register: RegisterClaim,
+    _claim: Claim,
+}
+
+/// The transports that this interface posts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carried {
+    Rc,
+    Uc,
+    Ud,
+}
+
+/// Calls a generic function with the send queue of a handle.
+macro_rules! with_queue {
+    ($cq:expr, $sq:expr, |$queue:ident| $body:expr) => {{
+        let (tables, qpn) = (&mut $cq.tables, $sq.qpn);
+        match $sq.transport {
+            $crate::sq::Carried::Rc => {
+                let $queue = tables.rc.send(qpn).ok_or($crate::group::GONE)?;
+                $body
+            }
+            $crate::sq::Carried::Uc => {
+                let queue = tables.uc.as_mut().and_then(|table| table.send(qpn));
+                let $queue = queue.ok_or($crate::group::GONE)?;
+                $body
+            }
+            $crate::sq::Carried::Ud => {
+                let queue = tables.ud.as_mut().and_then(|table| table.send(qpn));
+                let $queue = queue.ok_or($crate::group::GONE)?;
+                $body
+            }
+        }
+    }};
+}
+
+impl Sq {
+    /// # Safety
+    /// [`SendQueue::from_raw`]'s, and `handle` is the handle of `cq`.
+    unsafe fn take(
+        raw: NonNull<ibv_qp>,
+        cq: &mut Cq,
+        handle: *mut Cq,
+        requests: u32,
+        flags: u32,
+    ) -> Result<Self> {
+        if flags & !SQ_OWN_REGISTER != 0 {
+            return Err(Failed::argument("flags has other bits than MLX5_SQ_OWN_REGISTER"));
+        }
+        cq.require_no_batch()?;
+        objects::libraries()?;
+        // SAFETY: the QP is alive, and these fields do not change.
+        let (qpn, qp_type) = unsafe { ((*raw.as_ptr()).qp_num, (*raw.as_ptr()).qp_type) };
+        let transport = match qp_type {
+            ibv_qp_type::IBV_QPT_RC => Carried::Rc,
+            ibv_qp_type::IBV_QPT_UC => Carried::Uc,
+            ibv_qp_type::IBV_QPT_UD => Carried::Ud,
+            _ => {
+                return Err(Failed::told(
+                    Status::NotOnTransport,
+                    format_args!("the QP's type is {qp_type}: RC, UC and UD can be taken over"),
+                ));
+            }
+        };
+        let claim = Claim::new(raw.as_ptr(), Part::Sends)?;
+        // SAFETY: the QP is alive.
+        let parts = unsafe { QpParts::of(raw)? };
+        let own = if flags & SQ_OWN_REGISTER != 0 { Own::Copies } else { Own::Rings };
+        let register = RegisterClaim::new(parts.register, own)?;
+        let config = SendConfig {
+            register: if own == Own::Copies { RegisterUse::Own } else { RegisterUse::Shared },
+            requests: if requests == 0 { u32::MAX } else { requests },
+            ..SendConfig::default()
+        };
+        let Cq { tables, reader, .. } = cq;
+        // SAFETY: this function's contract. The claim of the register keeps this library's other queues from
+        // it.
+        unsafe {
+            match transport {
+                Carried::Rc => insert(&mut tables.rc, SendQueue::from_raw(raw, reader, config)?),
+                Carried::Uc => {
+                    let queue = SendQueue::from_raw(raw, reader, config)?;
+                    insert(tables.uc.get_or_insert_with(Box::default), queue);
+                }
+                Carried::Ud => {
+                    let queue = SendQueue::from_raw(raw, reader, config)?;
+                    insert(tables.ud.get_or_insert_with(Box::default), queue);
+                }
+            }
+        }
+        cq.queues += 1;
+        Ok(Self { cq: handle, qpn, transport, raw, _register: register, _claim: claim })
+    }
+
+    /// Takes the queue out of its group, and drops it. Discards the group's open batch, which borrows
+    /// the tables.
+    fn end(&self, cq: &mut Cq) {
+        cq.open = None;
+        match self.transport {
+            Carried::Rc => drop(cq.tables.rc.remove_send(self.qpn)),
+            Carried::Uc => drop(cq.tables.uc.as_mut().map(|table| table.remove_send(self.qpn))),
+            Carried::Ud => drop(cq.tables.ud.as_mut().map(|table| table.remove_send(self.qpn))),
+        }
+        cq.queues -= 1;
+    }
+}
+
+fn insert<T: Transport>(table: &mut QueueTable<T>, queue: SendQueue<T>) {
+    // The claim excludes a former one.
+    drop(table.insert_send(queue));
+}
+
+/// Runs a body with a send queue's handle and its group.
+///
+/// # Safety
+/// `sq` is null or a handle that is alive, and no other call runs on its group.
+#[inline(always)]
+pub(crate) unsafe fn on_sq<R>(
+    sq: *const Sq,
+    body: impl FnOnce(&mut Cq, &Sq) -> Result<R>,
+) -> Result<R> {
+    // SAFETY: null or alive, and its fields do not change.
+    let Some(sq) = (unsafe { sq.as_ref() }) else {
+        return Err(Failed::argument("the handle is null"));
+    };
+    // SAFETY: this function's contract. A group lives longer than the handles of its queues.
+    unsafe { on(sq.cq, |cq| body(cq, sq)) }
+}
+
+/// Posts requests, with one doorbell for all. Returns how many were posted, and why no more.
+///
+/// # Safety
+/// The requests are readable, and what they name; their memory is the HCA's until they are retired.
+#[inline]
+unsafe fn post<T: Carries>(queue: &mut SendQueue<T>, requests: &[Request]) -> (u32, Result) {
+    if let [one] = requests {
+        // SAFETY: this function's contract.
+        let result = unsafe { T::put(&mut Alone(queue), one) };
+        return (u32::from(result.is_ok()), result);
+    }
+    let mut batch = queue.batch();
+    let mut result = Ok(());
+    for request in requests {
+        // SAFETY: this function's contract.
+        result = unsafe { T::put(&mut batch, request) };
+        if result.is_err() {
+            break;
+        }
+    }
+    let count = batch.len();
+    // SAFETY: this function's contract.
+    match unsafe { batch.try_ring() } {
+        Ok(()) => (count, result),
+        Err(error) => (0, Err(error.into())),
+    }
+}
+
+/// Takes the send queue of a queue pair over from libibverbs. See `mlx5.h`.
+///
+/// # Safety
+/// `mlx5.h` lists the conditions at `mlx5_sq_take`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_sq_take(
+    qp: *mut ibv_qp,
+    cq: *mut Cq,
+    requests: u32,
+    flags: u32,
+    taken: *mut *mut Sq,
+) -> Status {
+    let (Some(raw), Some(taken)) = (NonNull::new(qp), NonNull::new(taken)) else {
+        return finish(Err(Failed::argument("qp or taken is null")));
+    };
+    // SAFETY: this function's contract.
+    finish(unsafe {
+        on(cq, |group| {
+            taken.write(Box::into_raw(Box::new(Sq::take(raw, group, cq, requests, flags)?)));
+            Ok(())
+        })
+    })
+}
+
+/// Gives an idle send queue back. See `mlx5.h`.
+///
+/// # Safety
+/// `sq` is null or a handle that is alive, and no other call runs on its group.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_sq_give_back(sq: *mut Sq) -> Status {
+    // SAFETY: this function's contract.
+    let ended = unsafe {
+        on_sq(sq, |cq, sq| {
+            cq.require_no_batch()?;
+            with_queue!(cq, sq, |queue| {
+                if queue.is_silent() {
+                    return Err(Failed::with(
+                        Status::NotIdle,
+                        "only unsignaled requests are outstanding: post a signaled MLX5_OP_NOP, and \
+                         poll for it",
+                    ));
+                }
+                if !queue.is_idle() {
+                    return Err(Failed::of(Status::NotIdle));
+                }
+            });
+            sq.end(cq);
+            Ok(())
+        })
+    };
+    finish(ended.and_then(|()| {
+        // SAFETY: `mlx5_sq_take` made the box, and the caller does not use it again.
+        caught(|| unsafe {
+            drop(Box::from_raw(sq));
+            Ok(())
+        })
+    }))
+}
+
+/// Ends a send queue's handle whatever is outstanding. See `mlx5.h`.
+///
+/// # Safety
+/// `sq` is null or a handle that is alive, and no other call runs on its group.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_sq_abandon(sq: *mut Sq) {
+    if sq.is_null() {
+        return;
+    }
+    let ended = caught(|| {
+        // SAFETY: the handle is alive, and so is its group, even if a call on it has panicked.
+        unsafe {
+            let handle = Box::from_raw(sq);
+            let cq = handle.cq;
+            handle.end(&mut *cq);
+        }
+        Ok(())
+    });
+    finish(ended);
+}
+
+/// Posts requests. See `mlx5.h`.
+///
+/// # Safety
+/// `sq` is null or a handle that is alive, and no other call runs on its group. `requests` is null or has
+/// `count` readable requests, whose lists, inline bytes and addresses are readable. `posted` is null or
+/// writable. The memory of requests is the HCA's until they are complete.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_sq_post(
+    sq: *mut Sq,
+    requests: *const Request,
+    count: u32,
+    posted: *mut u32,
+) -> Status {
+    let mut done = 0;
+    // SAFETY: this function's contract.
+    let result = unsafe {
+        on_sq(sq, |cq, sq| {
+            cq.require_no_batch()?;
+            let requests = Request::list(requests, count)?;
+            let result;
+            (done, result) = with_queue!(cq, sq, |queue| post(queue, requests));
+            result
+        })
+    };
+    // SAFETY: null or writable, by this function's contract.
+    if let Some(posted) = unsafe { posted.as_mut() } {
+        *posted = done;
+    }
+    finish(result)
+}
+
+/// Lets a queue pair of UC or UD go on after a failed request. See `mlx5.h`.
+///
+/// # Safety
+/// `sq` is null or a handle that is alive, and no other call runs on its group.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_sq_recover(sq: *mut Sq) -> Status {
+    // SAFETY: this function's contract.
+    finish(unsafe {
+        on_sq(sq, |cq, sq| {
+            cq.require_no_batch()?;
+            let (tables, qpn) = (&mut cq.tables, sq.qpn);
+            match sq.transport {
+                Carried::Rc => Err(Failed::with(
+                    Status::NotOnTransport,
+                    "RC does not recover: abandon the queue, reset and reconnect the QP, and take it \
+                     over again",
+                )),
+                Carried::Uc => {
+                    let queue = tables.uc.as_mut().and_then(|table| table.send(qpn));
+                    Ok(queue.ok_or(GONE)?.recover()?)
+                }
+                Carried::Ud => {
+                    let queue = tables.ud.as_mut().and_then(|table| table.send(qpn));
+                    Ok(queue.ok_or(GONE)?.recover()?)
+                }
+            }
+        })
+    })
+}
+
+/// Returns how many requests may be outstanding, or 0 for null. See `mlx5.h`.
+///
+/// # Safety
+/// `sq` is null or a handle that is alive, and no other call runs on its group.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_sq_capacity(sq: *mut Sq) -> u32 {
+    // SAFETY: this function's contract.
+    let capacity = unsafe {
+        on_sq(sq, |cq, sq| {
+            cq.require_no_batch()?;
+            Ok(with_queue!(cq, sq, |queue| queue.request_limit()))
+        })
+    };
+    capacity.unwrap_or_else(|failed| {
+        crate::error::keep(failed);
+        0
+    })
+}
+
+/// Returns the queue pair of libibverbs. See `mlx5.h`.
+///
+/// # Safety
+/// `sq` is null or a handle that is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_sq_ibv(sq: *const Sq) -> *mut ibv_qp {
+    // SAFETY: null or alive, by this function's contract; the field does not change.
+    unsafe { sq.as_ref() }.map_or(core::ptr::null_mut(), |sq| sq.raw.as_ptr())
+}

@@ -1,0 +1,149 @@
+//! Compiles C and C++ programs against the header and the library, and runs them on the model.
+
+#![allow(dead_code, reason = "each test file uses its own part of this module")]
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Seconds that a program may take. Far more than it needs, so that only a hang reaches it.
+const LIMIT: &str = "300";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    C,
+    Cpp,
+}
+
+impl Language {
+    /// The compiler, with every warning an error.
+    pub fn compiler(self) -> Command {
+        let (compiler, language, standard) = match self {
+            Self::C => ("cc", "c", "-std=c11"),
+            Self::Cpp => ("c++", "c++", "-std=c++17"),
+        };
+        let mut command = Command::new(compiler);
+        command.args(["-x", language, standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
+        command.args(["-D_GNU_SOURCE", "-I"]).arg(package("include"));
+        command
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    Shared,
+    Static,
+}
+
+/// A path in this package.
+pub fn package(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A file that cargo builds for every integration test and leaves beside the test's own executable.
+pub fn built(file: &str) -> PathBuf {
+    let test = env::current_exe().expect("the test knows its executable");
+    let file = test.with_file_name(file);
+    assert!(file.is_file(), "{} does not exist: run the tests by `cargo test`", file.display());
+    file
+}
+
+/// A folder of this process for what tests build. The shared library is there under the names by which the
+/// linker and the loader look for it.
+pub fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let name = format!("c-{}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("a folder");
+        for name in ["libmlx5direct.so", "libmlx5direct.so.0"] {
+            symlink(built("libmlx5direct.so"), folder.join(name)).expect("a link");
+        }
+        folder
+    })
+}
+
+/// Runs a compiler.
+#[track_caller]
+pub fn compile(command: &mut Command) {
+    let output = command.output().expect("a compiler: run `cargo xtask setup`");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A compiled program.
+pub struct Program {
+    path: PathBuf,
+}
+
+impl Program {
+    /// The program `direct.c`. Each test compiles its own.
+    pub fn direct(language: Language, library: Library) -> Self {
+        Self::new("direct", &package("tests/direct.c"), language, library)
+    }
+
+    pub fn new(name: &str, source: &Path, language: Language, library: Library) -> Self {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = folder().join(format!("{name}-{count}"));
+        let mut compiler = language.compiler();
+        compiler.arg(source).arg("-o").arg(&path).args(["-x", "none"]);
+        match library {
+            Library::Shared => {
+                compiler.arg("-L").arg(folder()).arg("-lmlx5direct");
+                compiler.arg(format!("-Wl,-rpath,{}", folder().display()));
+            }
+            Library::Static => {
+                compiler.arg(built("libmlx5direct.a")).args(["-lpthread", "-ldl", "-lm"]);
+            }
+        }
+        compile(compiler.arg("-libverbs"));
+        Self { path }
+    }
+
+    /// Runs it on the model, and returns what it printed.
+    pub fn run(&self, argument: &str, link: &str) -> String {
+        let mut command = Command::new("timeout");
+        let preload = format!("LD_PRELOAD={}", built("libmlx5_model.so").display());
+        let link = format!("MLX5_MODEL_LINK={link}");
+        command.args([
+            LIMIT,
+            "env",
+            "-u",
+            "MLX5_MODEL_DEVICES",
+            &preload,
+            "MLX5_MODEL=always",
+            &link,
+        ]);
+        command.arg(&self.path);
+        if !argument.is_empty() {
+            command.arg(argument);
+        }
+        let output = command.output().expect("timeout, of coreutils");
+        let (shown, errors) = (
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(output.status.success(), "{argument}: {}\n{shown}\n{errors}", output.status);
+        shown
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The first program of docs/c.md, as a file.
+pub fn program_of_the_page() -> PathBuf {
+    let page = fs::read_to_string(package("../docs/c.md")).expect("the page");
+    let (_, rest) = page.split_once("```c\n").expect("a program");
+    let (program, _) = rest.split_once("```").expect("its end");
+    let path = folder().join("page.c");
+    fs::write(&path, program).expect("written");
+    path
+}
