@@ -48,6 +48,7 @@ fn a_bad_rkey_is_told_with_cause_and_the_queue_starts_again_after_reset() {
 #[test]
 fn misuse_returns_a_status() {
     run("misuse");
+    run_on("misuse", "roce");
 }
 
 #[test]

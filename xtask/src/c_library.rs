@@ -175,7 +175,7 @@ impl Source {
 }
 
 fn direct() -> PathBuf {
-    build::root().join("c/tests/direct.c")
+    build::root().join("c/tests/direct/direct.c")
 }
 
 /// Builds the program by CMake, which finds the library by its version.

@@ -82,7 +82,7 @@ pub struct Program {
 impl Program {
     /// The program `direct.c`. Each test compiles its own.
     pub fn direct(language: Language, library: Library) -> Self {
-        Self::new("direct", &package("tests/direct.c"), language, library)
+        Self::new("direct", &package("tests/direct/direct.c"), language, library)
     }
 
     pub fn new(name: &str, source: &Path, language: Language, library: Library) -> Self {
