@@ -2,8 +2,6 @@
 //! an Ethernet link before libibverbs first looks for devices. In a program of its own, since the
 //! environment sets it.
 
-use std::sync::LazyLock;
-
 use mlx5::Error;
 use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::Completion;
@@ -21,16 +19,8 @@ use mlx5::wqe::SendMessage;
 use mlx5_model as _;
 use mlx5_sys::verbs::{ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state};
 
-static ROCE: LazyLock<()> = LazyLock::new(|| {
-    // SAFETY: every test comes through here before it calls anything that reads the environment.
-    unsafe {
-        std::env::set_var("MLX5_MODEL", "always");
-        std::env::set_var("MLX5_MODEL_LINK", "roce");
-    }
-});
-
 fn open() -> Context {
-    LazyLock::force(&ROCE);
+    rig::ethernet::choose();
     Context::open_first().unwrap()
 }
 

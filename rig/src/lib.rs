@@ -1,6 +1,7 @@
 //! Connected queue pairs in one process, with their queues and memory, for tests, benchmarks and the
 //! examples in the documentation of types. A failure is a panic that names the step.
 
+pub mod ethernet;
 pub mod extended;
 pub mod lint;
 pub mod loopback;

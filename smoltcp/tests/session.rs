@@ -1,7 +1,7 @@
 //! Sessions of TCP between two stacks of smoltcp, each over a device of its own, on the model.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mlx5::packet::PacketPort;
@@ -12,20 +12,12 @@ use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpCidr};
 
-static ROCE: LazyLock<()> = LazyLock::new(|| {
-    // SAFETY: every test comes through here before it calls anything that reads the environment.
-    unsafe {
-        std::env::set_var("MLX5_MODEL", "always");
-        std::env::set_var("MLX5_MODEL_LINK", "roce");
-    }
-});
-
 /// Faults are those of a device of this process, so one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn port() -> (PacketPort, MutexGuard<'static, ()>) {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    LazyLock::force(&ROCE);
+    rig::ethernet::choose();
     assert!(mlx5_model::offered());
     (PacketPort::new(&Context::open_first().unwrap(), 1).unwrap(), alone)
 }

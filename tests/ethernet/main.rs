@@ -10,35 +10,12 @@ mod striding;
 mod traffic;
 mod twin;
 
-use std::sync::LazyLock;
-
 use mlx5::ib::RawPacket;
 use mlx5::ring::{PacketRq, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{Flow, MemoryRegion, QueuePair, QueuePairBuilder, Rts};
 use mlx5::wqe::Sge;
 use rig::Rig;
-
-static ROCE: LazyLock<()> = LazyLock::new(|| {
-    // SAFETY: every test comes through here before it calls anything that reads the environment.
-    unsafe {
-        std::env::set_var("MLX5_MODEL", "always");
-        std::env::set_var("MLX5_MODEL_LINK", "roce");
-    }
-});
-
-/// A device with a port of Ethernet.
-fn rig() -> Rig {
-    LazyLock::force(&ROCE);
-    Rig::new(mlx5_model::Mode::Trapped)
-}
-
-/// Returns the Ethernet address of a group that no other process uses: tests of all share one link. The
-/// sides share one port, to which a device gives back only packets to groups and to the port's own
-/// address.
-fn address(number: u8) -> [u8; 6] {
-    let [a, b, c, d] = std::process::id().to_be_bytes();
-    [3, a, b, c, d, number]
-}
+use rig::ethernet::{address, rig};
 
 /// Bytes of each side's memory.
 const MEMORY: usize = 1 << 16;

@@ -1,5 +1,5 @@
 //! Packets in safe code, on the model with a port of Ethernet.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod groups;
 mod keep;
@@ -7,35 +7,12 @@ mod ports;
 mod receive;
 mod send;
 
-use std::sync::LazyLock;
-
 use mlx5::endpoint::SendEndpoint;
 use mlx5::ib::RawPacket;
 use mlx5::packet::{PacketPort, PacketReceiver, PacketReceiverBuilder};
 use mlx5::wqe::{EthSend, Inline};
 use rig::Rig;
-
-#[allow(unsafe_code, reason = "the environment is set before any other thread reads it")]
-static ROCE: LazyLock<()> = LazyLock::new(|| {
-    // SAFETY: every test comes through here before it calls anything that reads the environment.
-    unsafe {
-        std::env::set_var("MLX5_MODEL", "always");
-        std::env::set_var("MLX5_MODEL_LINK", "roce");
-    }
-});
-
-/// A device with a port of Ethernet, which delivers before a post returns.
-fn rig() -> Rig {
-    LazyLock::force(&ROCE);
-    Rig::new(mlx5_model::Mode::Trapped)
-}
-
-/// Returns the Ethernet address of a group that no other process uses: tests of all share one link. A
-/// port gives back its own packets only if they are to a group.
-fn address(number: u8) -> [u8; 6] {
-    let [a, b, c, d] = std::process::id().to_be_bytes();
-    [3, a, b, c, d, number]
-}
+use rig::ethernet::{address, rig};
 
 /// A port with a receiver of the packets to one address, and a sender to it.
 struct Pair {
