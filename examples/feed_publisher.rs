@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use etherparse::PacketBuilder;
 use mlx5::endpoint::SendEndpoint;
 use mlx5::ib::RawPacket;
-use mlx5::packet::PacketPort;
+use mlx5::packet::{Group, PacketPort};
 use mlx5::ring::PostError;
 use mlx5::verbs::Context;
 use mlx5::wqe::{EthSend, Inline};
@@ -59,8 +59,7 @@ fn main() -> Result<()> {
 
 /// A packet with a number.
 fn message(group: Ipv4Addr, udp_port: u16, number: u64) -> Result<Vec<u8>> {
-    let [_, second, third, fourth] = group.octets();
-    let mac = [1, 0, 0x5e, second & 0x7f, third, fourth];
+    let mac = Group::mac_of(group.into()).ok_or("a multicast address is needed")?;
     let packet = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac)
         .ipv4([192, 0, 2, 9], group.octets(), 1)
         .udp(9000, udp_port);

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use crate::error::{Errno, Error, Result};
+use crate::verbs::group_mac;
 
 /// A multicast group that a network interface has joined, as long as this exists.
 ///
@@ -97,6 +98,21 @@ impl Group {
             index => member(index, source, group)?,
         };
         Ok(Group { address: group, source, socket })
+    }
+
+    /// Returns the Ethernet address to which the packets of a group are sent (RFC 1112, RFC 2464); `None`
+    /// for an address that is not of a group. A sender need not join.
+    ///
+    /// ```
+    /// use mlx5::packet::Group;
+    ///
+    /// let mac = Group::mac_of("239.129.2.3".parse()?);
+    /// assert_eq!(mac, Some([0x01, 0x00, 0x5e, 0x01, 0x02, 0x03]));
+    /// assert_eq!(Group::mac_of("192.0.2.1".parse()?), None);
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    pub fn mac_of(group: IpAddr) -> Option<[u8; 6]> {
+        group.is_multicast().then(|| group_mac(group))
     }
 
     /// Returns the group's address.

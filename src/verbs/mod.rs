@@ -87,6 +87,7 @@ pub use dmabuf::DmaBufRegion;
 pub(crate) use event::wait_for;
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};
 pub(crate) use event::{interrupted, wait_readable, would_block};
+pub(crate) use flow::group_mac;
 pub use flow::{Flow, FlowBuilder, FlowTarget};
 pub(crate) use fork::keep_from_children;
 pub use fork::{ForkStatus, fork_init, fork_status};

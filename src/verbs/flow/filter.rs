@@ -36,7 +36,7 @@ impl Ports {
 }
 
 /// Returns the Ethernet address of a multicast group: RFC 1112, section 6.4, and RFC 2464, section 7.
-fn group_mac(group: IpAddr) -> [u8; 6] {
+pub(crate) fn group_mac(group: IpAddr) -> [u8; 6] {
     match group {
         IpAddr::V4(group) => {
             let [_, second, third, fourth] = group.octets();

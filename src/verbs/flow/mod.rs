@@ -16,6 +16,7 @@ mod matching;
 mod specs;
 
 use filter::Filter;
+pub(crate) use filter::group_mac;
 use matching::{Fate, Matcher, Matching};
 
 /// A target to which packets can be steered.
