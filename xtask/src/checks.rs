@@ -135,6 +135,7 @@ pub const DEEP: &[Check] = &[
         &[BUILD, DRIVER, MODEL, TOOLS, &["docs/tools.md"]],
     ),
     Check::call("arm64", arm64::check, &[BUILD, DRIVER, MODEL, TESTS, &["xtask/src/arm64"]]),
+    Check::tests("overruns", &["mlx5/overruns"], &[BUILD, DRIVER, MODEL, TESTS]),
     Check::tests("random", test::RANDOM, &[BUILD, DRIVER, MODEL, TESTS]),
     Check::call("lint", test::check_lint, &[BUILD, DRIVER, MODEL, TESTS]),
     Check::call("perf-compare", bench::check_compare, &[BUILD, DRIVER, MODEL, TESTS, TOOLS]),
