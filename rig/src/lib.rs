@@ -3,6 +3,7 @@
 
 pub mod ethernet;
 pub mod extended;
+pub mod host;
 pub mod lint;
 pub mod loopback;
 pub mod made;

@@ -151,10 +151,9 @@ const NAMESPACE: &str = r#"
 fn the_kernel_tells_the_way() {
     const MARK: &str = "MLX5_SMOLTCP_TEST_WAY";
     if std::env::var_os(MARK).is_none() {
-        let mut shell = std::process::Command::new("unshare");
-        shell.args(["--user", "--map-root-user", "--net", "sh", "-c", NAMESPACE]);
-        let output = shell.arg(std::env::current_exe().unwrap()).env(MARK, "1").output();
-        let output = output.expect("unshare: install util-linux");
+        let mut shell = rig::host::namespace();
+        shell.args(["sh", "-c", NAMESPACE]);
+        let output = shell.arg(std::env::current_exe().unwrap()).env(MARK, "1").output().unwrap();
         return assert!(output.status.success(), "{output:?}");
     }
     for (remote, last) in [("10.77.0.2:7000", 0x02), ("192.0.2.1:7000", 0xfe)] {
