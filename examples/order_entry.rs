@@ -1,17 +1,20 @@
 //! Tick to trade: an order is written ahead as a whole packet. A packet of the feed triggers it: price and
 //! number are filled in, and one BlueFlame copy sends it. The HCA fills the checksums in.
 //!
-//! Trader and venue in this process: `cargo run --example order_entry [INTERFACE]`. On the model:
-//! `MLX5_MODEL_LINK=roce`. Times of the model say nothing about a device.
+//! Trader and venue in this process: `cargo run --example order_entry [INTERFACE]`. With a venue elsewhere:
+//! `order_entry INTERFACE GROUP:PORT VENUE:PORT VENUE_MAC`, the group of its feed, and the address and
+//! Ethernet address to which orders go. On the model: `MLX5_MODEL_LINK=roce`. Times of the model say
+//! nothing about a device.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
-use mlx5::packet::{PacketPort, PacketReceiver};
+use mlx5::packet::{Group, PacketPort, PacketReceiver};
 use mlx5::verbs::{Context, DeviceClock};
 use mlx5::wqe::{EthSend, Field, Inline, InlineBytes};
 // Stands in for the device where the machine has none. A program for real devices leaves this out.
@@ -25,29 +28,41 @@ const HEADERS: usize = 42;
 const LENGTH: usize = HEADERS + 24;
 const NUMBER: Field<HEADERS, 8> = Field;
 const PRICE: Field<{ HEADERS + 8 }, 8> = Field;
-/// UDP ports of the feed and of the venue, from which those of this process follow.
-const PORTS: (u16, u16) = (20_000, 40_000);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Group, its Ethernet address, and UDP ports of feed and venue.
-type Addresses = ([u8; 4], [u8; 6], u16, u16);
+/// Where ticks come from, and where orders go.
+#[derive(Clone, Copy)]
+struct Addresses {
+    /// The trader's.
+    mac: [u8; 6],
+    ip: Ipv4Addr,
+    /// The group of the feed.
+    feed: SocketAddrV4,
+    venue: SocketAddrV4,
+    venue_mac: [u8; 6],
+}
 
 fn main() -> Result<()> {
-    let port = match std::env::args().nth(1) {
-        Some(name) => PacketPort::open(&name)?,
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let port = match arguments.first() {
+        Some(name) => PacketPort::open(name)?,
         None => PacketPort::new(&Context::open_first()?, 1)?,
     };
-    let mac = port.mac()?;
-    // Runs beside each other have addresses of their own.
-    let [_, b, c, d] = std::process::id().to_be_bytes();
-    let offset = u16::from_be_bytes([c, d]) % 16_384;
-    let addresses =
-        ([239, b, c, d], [1, 0, 0x5e, b & 0x7f, c, d], PORTS.0 + offset, PORTS.1 + offset);
-    let (ready, traders) = channel();
-    let trader = port.clone();
-    let trader = thread::spawn(move || trade(&trader, mac, addresses, &ready));
-    publish(&port, mac, addresses, &traders)?;
-    let mut times = trader.join().expect("the trader's thread panicked")?;
+    let mut times = match &arguments[..] {
+        [] | [_] => with_own_venue(&port)?,
+        [_, group, venue, venue_mac] => {
+            let (feed, venue): (_, SocketAddrV4) = (group.parse()?, venue.parse()?);
+            let addresses = Addresses {
+                mac: port.mac()?,
+                ip: source(venue)?,
+                feed,
+                venue,
+                venue_mac: ethernet(venue_mac)?,
+            };
+            trade(&port, addresses, || println!("listening on {feed}"))?
+        }
+        _ => return Err("order_entry [INTERFACE [GROUP:PORT VENUE:PORT VENUE_MAC]]".into()),
+    };
     times.sort_unstable();
     let median = times[times.len() / 2];
     println!("{TICKS} ticks, each answered by its order");
@@ -55,9 +70,51 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Trades with a venue in this process, on the same port.
+fn with_own_venue(port: &PacketPort) -> Result<Vec<u64>> {
+    let mac = port.mac()?;
+    // Runs beside each other have addresses of their own.
+    let [_, b, c, d] = std::process::id().to_be_bytes();
+    let offset = u16::from_be_bytes([c, d]) % 16_384;
+    let addresses = Addresses {
+        mac,
+        ip: Ipv4Addr::new(192, 0, 2, 1),
+        feed: SocketAddrV4::new(Ipv4Addr::new(239, b, c, d), 20_000 + offset),
+        venue: SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 2), 40_000 + offset),
+        venue_mac: mac,
+    };
+    let (ready, is_ready) = channel();
+    let trader = port.clone();
+    let ready = move || ready.send(()).expect("the venue waits");
+    let trader = thread::spawn(move || trade(&trader, addresses, ready));
+    // Without a trader there is nothing to publish for, and its error is returned.
+    if is_ready.recv().is_ok() {
+        publish(port, addresses)?;
+    }
+    trader.join().expect("the trader's thread panicked")
+}
+
+/// Returns this host's address on the way to the venue, which the kernel knows.
+fn source(venue: SocketAddrV4) -> Result<Ipv4Addr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.connect(venue)?;
+    match socket.local_addr()?.ip() {
+        IpAddr::V4(ip) => Ok(ip),
+        IpAddr::V6(ip) => Err(format!("{ip} is no address of IPv4").into()),
+    }
+}
+
+fn ethernet(text: &str) -> Result<[u8; 6]> {
+    let bytes: std::result::Result<Vec<u8>, _> =
+        text.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
+    bytes?.try_into().map_err(|_| format!("{text} is no Ethernet address").into())
+}
+
 /// A packet without a payload of its own: zeros.
-fn template(from: [u8; 6], to: [u8; 6], ip: [u8; 4], udp_port: u16) -> Result<[u8; LENGTH]> {
-    let packet = PacketBuilder::ethernet2(from, to).ipv4([192, 0, 2, 1], ip, 8).udp(7, udp_port);
+fn template(from: ([u8; 6], Ipv4Addr), to: ([u8; 6], SocketAddrV4)) -> Result<[u8; LENGTH]> {
+    let packet = PacketBuilder::ethernet2(from.0, to.0)
+        .ipv4(from.1.octets(), to.1.ip().octets(), 8)
+        .udp(7, to.1.port());
     let mut bytes = Vec::new();
     packet.write(&mut bytes, &[0; LENGTH - HEADERS])?;
     Ok(bytes.try_into().map_err(|_| "a packet of another length")?)
@@ -81,24 +138,22 @@ fn next(receiver: &mut PacketReceiver) -> Result<(u64, u64, u64)> {
     }
 }
 
-/// The trader: answers each tick with an order at its price. Returns the times in nanoseconds.
-fn trade(
-    port: &PacketPort,
-    venue: [u8; 6],
-    (group, _, feed, orders): Addresses,
-    ready: &Sender<()>,
-) -> Result<Vec<u64>> {
+/// The trader: answers each tick with an order at its price, and calls `ready` before the first. Returns
+/// the times in nanoseconds.
+fn trade(port: &PacketPort, addresses: Addresses, ready: impl FnOnce()) -> Result<Vec<u64>> {
     let clock = DeviceClock::new(port.context())?;
     let reading = clock.read().ok_or("the clock cannot be read")?;
+    let Addresses { mac, ip, feed, venue, venue_mac } = addresses;
+    let name = &port.interface().ok_or("the port has no network interface")?.name;
     let mut ticks = port.receiver().slots(64).build()?;
-    ticks.steer(ticks.rule().group(group.into()).udp_port(feed))?;
+    ticks.join(Group::join(name, None, IpAddr::V4(*feed.ip()))?, feed.port(), 0)?;
     // ANCHOR: prepare
-    let order = template(venue, venue, [192, 0, 2, 2], orders)?;
+    let order = template((mac, ip), (venue_mac, venue))?;
     let order = EthSend::new(InlineBytes(order)).checksums().signaled();
     let mut sender = port.sender().build()?.into_prepared();
     sender.prepare(0, order)?;
     // ANCHOR_END: prepare
-    ready.send(())?;
+    ready();
     let mut times = Vec::new();
     for _ in 0..TICKS {
         let (number, price, arrived) = next(&mut ticks)?;
@@ -117,17 +172,13 @@ fn trade(
 }
 
 /// The venue: publishes ticks, each when the last one's order has come.
-fn publish(
-    port: &PacketPort,
-    mac: [u8; 6],
-    (group, group_mac, feed, orders): Addresses,
-    traders: &Receiver<()>,
-) -> Result<()> {
+fn publish(port: &PacketPort, addresses: Addresses) -> Result<()> {
+    let Addresses { mac, feed, venue, venue_mac, .. } = addresses;
     let mut entry = port.receiver().slots(64).build()?;
-    entry.steer(entry.rule().destination(mac).udp_port(orders))?;
+    entry.steer(entry.rule().destination(venue_mac).udp_port(venue.port()))?;
     let mut sender = port.sender().build()?;
-    let mut tick = template(mac, group_mac, group, feed)?;
-    traders.recv()?;
+    let group_mac = Group::mac_of(IpAddr::V4(*feed.ip())).ok_or("the feed is no group")?;
+    let mut tick = template((mac, *venue.ip()), (group_mac, feed))?;
     for number in 0..TICKS {
         let price = 10_000 + number * 7919 % 500;
         tick[HEADERS..HEADERS + 8].copy_from_slice(&number.to_be_bytes());
