@@ -20,6 +20,9 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// Folders with examples that the README and the cookbook have.
+const EXAMPLES: [&str; 2] = ["examples", "smoltcp/examples"];
+
 /// Paths of the files in a folder that end in `extension`, sorted.
 fn files(folder: &str, extension: &str) -> Vec<String> {
     let entries = fs::read_dir(root().join(folder)).unwrap();
@@ -60,8 +63,9 @@ fn the_code_of_the_cookbook_is_that_of_the_examples() {
         lines.by_ref().find(|line| *line == "```").expect("the block ends");
         wanted += &format!("```rust\n{}```\n", excerpt(example, name));
     }
-    let anchors: BTreeSet<_> = files("examples", ".rs")
+    let anchors: BTreeSet<_> = EXAMPLES
         .into_iter()
+        .flat_map(|folder| files(folder, ".rs"))
         .flat_map(|path| {
             let names = read(&path);
             let names = names.lines().filter_map(|line| line.trim().strip_prefix("// ANCHOR: "));
@@ -110,7 +114,8 @@ fn errors_that_the_cookbook_quotes_say_so() {
 #[test]
 fn the_readme_lists_every_example() {
     let readme = read("README.md");
-    for example in fs::read_dir(root().join("examples")).unwrap() {
+    let folders = EXAMPLES.map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    for example in folders.into_iter().flatten() {
         let name = example.unwrap().file_name().into_string().unwrap();
         let row = format!("| `{}`", name.trim_end_matches(".rs"));
         assert!(readme.contains(&row), "README.md has no row of {name}");

@@ -1,6 +1,7 @@
 //! The device: packets of one session.
 
 use std::fmt;
+use std::time::Duration;
 
 use mlx5::endpoint::{MrSlice, Outcome, SendEndpoint};
 use mlx5::ib::{Access, RawPacket};
@@ -59,6 +60,16 @@ impl SessionDevice {
     /// Returns how many packets had a wrong checksum, and were dropped.
     pub fn damaged(&self) -> u64 {
         self.damaged
+    }
+
+    /// Waits until a packet of the session is there, and returns whether there is one before `timeout`. It
+    /// may return true without one. smoltcp has work to do without a packet after its `poll_delay`, so wait
+    /// no longer. Programs that have a processor of their own poll instead.
+    ///
+    /// # Errors
+    /// The errors of [`PacketReceiver::wait`].
+    pub fn wait(&mut self, timeout: Duration) -> mlx5::Result<bool> {
+        self.receiver.wait(timeout)
     }
 
     /// Returns how many packets of the session found no receive posted.
