@@ -96,7 +96,13 @@ fn serve(session: &mut Session, mine: &Environment) -> Result<()> {
                 Say::Finish { sent } if session::fits(&sent, &plan) => {
                     let all: u64 = sent.iter().flatten().sum();
                     let counters = Vec::new();
-                    session.tell(&Say::Done { received: all, wrong: 0, counters, back: None })?;
+                    session.tell(&Say::Done {
+                        received: all,
+                        wrong: 0,
+                        counters,
+                        back: None,
+                        gaps: None,
+                    })?;
                     break;
                 }
                 other => return Err(session::unexpected(&other, "the end")),
@@ -125,7 +131,7 @@ fn measure(session: &mut Session, mine: &Environment, plan: &Plan) -> Result<()>
             other => return Err(session::unexpected(&other, "that it is ready")),
         }
         session.tell(&Say::Finish { sent: vec![vec![1]] })?;
-        let Account { received, wrong, counters, back: _ } =
+        let Account { received, wrong, counters, back: _, gaps: _ } =
             session::account(session.hear("account")?, plan)?;
         wrong_messages += wrong;
         assert!(received < 1 << 48 && wrong_messages < 1 << 54);

@@ -68,6 +68,7 @@ fn plan(kind: Kind, operation: Operation, messages: u64) -> Plan {
         waiting: Waiting::Polling,
         receives_from: ReceiveSource::Own,
         group: None,
+        groups: 1,
         connecting: Connecting::Told,
     }
 }

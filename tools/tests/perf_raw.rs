@@ -44,6 +44,55 @@ fn streams_of_packets_reach_their_queue_pairs_in_either_direction() {
     assert!(wrong.out.contains("WRONG"), "{}", wrong.out);
 }
 
+/// Returns a counter of the server's side.
+fn counter<'a>(point: &'a Value, name: &str) -> &'a Value {
+    let mut counters = point["counters"].as_array().unwrap().iter();
+    let found = counters.find(|counter| counter["name"] == name && counter["peer"] == true);
+    found.unwrap_or_else(|| panic!("no {name}: {point}"))
+}
+
+#[test]
+fn packets_go_to_64_groups_in_turn_and_rules_count_them() {
+    let printed = on_ethernet(
+        &[
+            &["rate", "-n", "384", "-w", "64", "-t", "16", "-Q", "8", "--burst", "8", "--validate"],
+            &["--group", "239.1.2.224", "--groups", "64"][..],
+        ]
+        .concat(),
+        0,
+    );
+    let point = point(&printed);
+    assert_eq!((&point["messages"], &point["validated"]), (&384.into(), &448.into()));
+    // Each of the 64 rules has counted its part. No more packets than receives, so that none is lost.
+    assert_eq!(counter(&point, "rule.packets")["after"], 448);
+    // The clock of the HCA stamps each packet: 384 behind the warm-up.
+    let gaps = &point["gaps"];
+    assert_eq!((&gaps["count"], &gaps["timed"]), (&384.into(), &"arrivals".into()));
+    assert!(gaps["min_ns"].as_u64() <= gaps["max_ns"].as_u64(), "{gaps}");
+    assert!(!printed.out.contains("lost on the way"), "{}", printed.out);
+}
+
+#[test]
+fn packets_that_found_no_receive_are_told_from_those_that_did_not_come() {
+    // 512 receives, and a server that pauses.
+    let stream = ["rate", "-n", "20000", "-w", "0", "-t", "16", "-l", "4", "-Q", "8"];
+    let stalled = ["--stall-at", "1", "--stall-for", "500ms"];
+    let printed = on_ethernet(&[&stream[..], &stalled].concat(), 0);
+    let matched = counter(&point(&printed), "rule.packets")["after"].as_u64().unwrap();
+    let report = printed.report();
+    let notes = report["notes"].as_array().unwrap();
+    let lost = notes.iter().filter_map(Value::as_str).find(|note| note.contains("lost on the way"));
+    // A machine that is busy elsewhere may send less than that in the pause.
+    let Some(lost) = lost else { return assert_eq!(matched, 20_000) };
+    let number = |before: &str, after: &str| -> u64 {
+        let (_, rest) = lost.split_once(before).unwrap();
+        rest.split_once(after).unwrap().0.parse().unwrap()
+    };
+    let (missing, dropped) = (number("bytes, ", " of 20000"), number("the sender; ", " of them"));
+    assert!(missing > 0 && dropped <= missing, "{lost}");
+    assert_eq!(20_000 - missing, matched - dropped, "{lost}");
+}
+
 #[test]
 fn two_runs_at_once_on_one_host_do_not_take_each_others_packets() {
     let roce = [("MLX5_MODEL_LINK", "roce")];
@@ -84,6 +133,9 @@ fn what_packets_do_not_have_is_refused() {
     refused(&["-s", "1473"], "1 to 1472");
     refused(&["--srq"], "leave --srq out");
     refused(&["--group", "10.0.0.1"], "224.0.0.0");
+    refused(&["--group", "239.255.255.255", "--groups", "2"], "each that --groups adds");
+    refused(&["--group", "239.1.2.3", "--groups", "65"], "1 to 64");
+    refused(&["--groups", "2"], "--group");
     refused(&["--compare"], "direct way");
     // A port of InfiniBand.
     let other = run(&["perf", "lat", "-c", "raw", "--loopback", "-n", "10"], 3);

@@ -111,6 +111,9 @@ pub struct Arguments {
     /// Multicast group that the client's packets go to, such as 239.1.1.1: raw alone
     #[arg(long, value_name = "ADDRESS", help_heading = "Messages")]
     group: Option<Ipv4Addr>,
+    /// So many groups from that one on, to which the packets go in turn
+    #[arg(long, value_name = "N", requires = "group", help_heading = "Messages")]
+    groups: Option<u32>,
     /// Bytes of a message, such as 64 or 4K; give it more than once, or a list, for several points
     #[arg(short, long = "size", value_name = "BYTES", value_delimiter = ',',
           value_parser = bytes, help_heading = "Messages")]
@@ -157,7 +160,7 @@ pub struct Arguments {
     validate: bool,
 
     /// Requests rung by one doorbell [default: 1; 16 for rate]
-    #[arg(short = 'l', long, value_name = "N", help_heading = "Queues")]
+    #[arg(short = 'l', long, visible_alias = "burst", value_name = "N", help_heading = "Queues")]
     batch: Option<u32>,
     /// Ask for a completion for every N-th request [default: 1 for lat and open loops, 16 for bw, 64
     /// for rate]
@@ -422,6 +425,7 @@ impl Arguments {
             direction: if self.bidirectional { Direction::BothWays } else { Direction::OneWay },
             receives_from: if self.srq { ReceiveSource::Shared } else { ReceiveSource::Own },
             group: self.group,
+            groups: self.groups.unwrap_or(1),
             connecting: if self.cm { Connecting::RdmaCm } else { Connecting::Told },
             waiting: if self.events { Waiting::Events } else { Waiting::Polling },
         }

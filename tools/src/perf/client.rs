@@ -18,12 +18,13 @@ use crate::perf::peer::Peer;
 use crate::perf::plan::{Amount, Plan};
 use crate::perf::points::{lost, point, silent};
 use crate::perf::progress::Progress;
+use crate::perf::result::distribution::Latency;
 use crate::perf::result::environment::Environment;
 use crate::perf::result::raw::Raw;
 use crate::perf::result::{Comparison, Counter, Flow, Kind, Point, Run, counted};
 use crate::perf::server;
 use crate::perf::session::{Account, Back, Session};
-use crate::perf::station::counters::Counters;
+use crate::perf::station::counters::{Counters, matched};
 use crate::perf::station::threads::Crew;
 use crate::perf::station::{Connector, Role, Side};
 use crate::perf::station::{paths, place};
@@ -296,7 +297,7 @@ impl Course<'_> {
             output: self.output,
             interrupt: &self.all.interrupt,
         };
-        let Finished { threads, received, wrong, counters, back, notes } =
+        let Finished { threads, received, wrong, counters, back, gaps, notes } =
             visit_transport(plan, one)?;
         let all = &mut *self.all;
         let sent: u64 = threads.iter().flat_map(|thread| &thread.sent).sum();
@@ -306,10 +307,11 @@ impl Course<'_> {
             }
         }
         if plan.needs_server() {
-            all.notes.extend(lost(plan, sent, received)?);
+            all.notes.extend(lost(plan, sent, received, matched(&counters, true))?);
             if let Some(back) = &back {
                 let received = threads.iter().map(|thread| thread.received).sum();
-                all.notes.extend(lost(plan, back.sent.iter().flatten().sum(), received)?);
+                let sent = back.sent.iter().flatten().sum();
+                all.notes.extend(lost(plan, sent, received, matched(&counters, false))?);
             }
         }
         all.notes.extend(back.as_ref().and_then(|back| silent(plan, back.messages)));
@@ -330,6 +332,7 @@ impl Course<'_> {
         let mut point = point(plan, self.arguments, &threads);
         point.began = seconds;
         point.counters = counters;
+        point.gaps = gaps;
         point.back = back
             .map(|back| Flow { messages: back.messages, seconds: back.nanoseconds as f64 / 1e9 });
         Ok((began, point))
@@ -357,6 +360,7 @@ struct Finished {
     wrong: u64,
     counters: Vec<Counter>,
     back: Option<Back>,
+    gaps: Option<Latency>,
     notes: Vec<String>,
 }
 
@@ -392,13 +396,13 @@ impl VisitTransport for OnePoint<'_> {
         progress.finish();
 
         // 3. Both sides' results.
-        let Account { received, wrong, counters: theirs, back } = account;
+        let Account { received, wrong, counters: theirs, back, gaps } = account;
         let mut changed = Counters::changed(&before, &counters.read());
         // In a loop the port is the same.
-        let theirs =
-            theirs.into_iter().filter(|counter| !in_a_loop || counter.name.starts_with("queue."));
+        let own = |name: &str| ["queue.", "rule."].iter().any(|prefix| name.starts_with(prefix));
+        let theirs = theirs.into_iter().filter(|counter| !in_a_loop || own(&counter.name));
         changed.extend(theirs.map(|counter| Counter { peer: true, ..counter }));
         let notes = counters.notes;
-        Ok(Finished { threads, received, wrong, counters: changed, back, notes })
+        Ok(Finished { threads, received, wrong, counters: changed, back, gaps, notes })
     }
 }

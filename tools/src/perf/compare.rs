@@ -199,6 +199,7 @@ mod tests {
             counters: vec![Counter { name: "sent".into(), peer: false, before: 100, after: 110 }],
             validated: None,
             back: None,
+            gaps: None,
             events: None,
         }
     }

@@ -162,6 +162,7 @@ mod tests {
             counters: vec![],
             validated: None,
             back: None,
+            gaps: None,
             events: None,
         }
     }

@@ -20,6 +20,8 @@ use crate::perf::result::{Kind, Via};
 pub const LONGEST_MESSAGE: u64 = 1 << 30;
 /// Most queue pairs of one side.
 pub const MOST_QUEUE_PAIRS: u32 = 256;
+/// Most multicast groups of one queue pair.
+pub const MOST_GROUPS: u32 = 64;
 /// Most threads of one side.
 pub const MOST_THREADS: u32 = 64;
 /// Most memory for messages of one side, in bytes.
@@ -180,9 +182,16 @@ pub struct Plan {
     /// The multicast group that the client's Ethernet packets go to; `None`: to the server alone.
     #[serde(default)]
     pub group: Option<Ipv4Addr>,
+    /// That many groups, whose addresses follow each other. Packets go to them in turn.
+    #[serde(default = "one")]
+    pub groups: u32,
     /// How queue pairs find their peers.
     #[serde(default)]
     pub connecting: Connecting,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// Fields of the header that routers read: the IP header on RoCE, the GRH on InfiniBand.
@@ -247,6 +256,15 @@ impl Plan {
     #[must_use]
     pub fn max_inline(&self) -> u32 {
         if self.inline { self.size as u32 } else { 0 }
+    }
+
+    /// Returns the groups that the client's packets go to, in turn; none if they go to the server alone.
+    pub fn group_addresses(&self) -> impl Iterator<Item = Ipv4Addr> + use<> {
+        let Plan { group, groups, .. } = *self;
+        let first = group.into_iter().map(u32::from);
+        first.flat_map(move |first| {
+            (0..groups).map(move |at| Ipv4Addr::from(first.wrapping_add(at)))
+        })
     }
 
     /// Returns the queues that receives are taken from.

@@ -7,11 +7,12 @@ use super::result::distribution::Distribution;
 use super::result::{Point, Slow};
 use crate::outcome::{Error, Result};
 
-/// Compares what one side sent with what arrived. Returns a note on what is lost.
+/// Compares what one side sent with what arrived, and with what the receiver's flow rules matched. Returns
+/// a note on what is lost.
 ///
 /// # Errors
 /// Fails if messages of a reliable connection are lost.
-pub fn lost(plan: &Plan, sent: u64, received: u64) -> Result<Option<String>> {
+pub fn lost(plan: &Plan, sent: u64, received: u64, matched: Option<u64>) -> Result<Option<String>> {
     if received == sent {
         return Ok(None);
     }
@@ -20,8 +21,12 @@ pub fn lost(plan: &Plan, sent: u64, received: u64) -> Result<Option<String>> {
             "{sent} messages were sent and acknowledged, and {received} arrived"
         )));
     }
+    let place = matched.map_or(String::new(), |matched| {
+        let dropped = matched.saturating_sub(received);
+        format!("; {dropped} of them matched the receiver's rules and found no receive")
+    });
     Ok(Some(format!(
-        "of {} bytes, {} of {sent} messages were lost on the way: {} does not tell the sender",
+        "of {} bytes, {} of {sent} messages were lost on the way: {} does not tell the sender{place}",
         plan.size,
         sent.saturating_sub(received),
         plan.carrier
@@ -59,6 +64,7 @@ pub fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured]) -> Point 
         seconds: clock.nanoseconds(ended - began) / 1e9,
         messages: messages * ways,
         back: None,
+        gaps: None,
         events: threads.iter().map(|thread| thread.events).sum(),
         planned_per_second: plan.schedule.map(|schedule| schedule.per_second),
         latency: distribution.latency(plan.timed(), &arguments.percentiles),
@@ -77,5 +83,29 @@ fn validated(plan: &Plan, threads: &[Measured]) -> u64 {
     match (plan.operation, plan.is_echoed(), plan.layout()) {
         (Operation::Write, false, Ok(layout)) => sent.map(|sent| *sent.min(&layout.target)).sum(),
         _ => sent.sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::plan::Carrier;
+    use crate::perf::plan::tests::plan;
+
+    #[test]
+    fn losses_are_told_with_their_place() {
+        let raw = Plan { carrier: Carrier::Raw, ..plan() };
+        assert_eq!(lost(&raw, 100, 100, Some(100)).unwrap(), None);
+        let text = |matched| lost(&raw, 100, 88, matched).unwrap().unwrap();
+        assert!(
+            text(None)
+                .ends_with("12 of 100 messages were lost on the way: raw does not tell the sender")
+        );
+        assert!(
+            text(Some(95)).ends_with(
+                "the sender; 7 of them matched the receiver's rules and found no receive"
+            )
+        );
+        assert!(lost(&plan(), 100, 88, None).is_err(), "rc loses none");
     }
 }

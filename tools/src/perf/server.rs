@@ -278,12 +278,12 @@ impl VisitTransport for Point<'_> {
         let signals = Signals::new(paths.len(), Interrupt::default());
         let crew = Crew { plan, signals: &signals, cpus };
         let watch = Watch::new(session, plan, &signals);
-        let Served { received, wrong, back } = match plan.direction {
+        let Served { received, wrong, back, gaps } = match plan.direction {
             Direction::OneWay => watch.one_way(&crew, &mut paths),
             Direction::BothWays => watch.both_ways(&crew, &mut paths),
         }?;
         let counters = Counters::changed(&before, &counters.read());
-        session.tell(&Say::Done { received, wrong, counters, back })?;
+        session.tell(&Say::Done { received, wrong, counters, back, gaps })?;
         let by_rdma_cm = connections.as_ref().map_or(0, Connections::count);
         Ok(Ended { received, wrong, by_rdma_cm })
     }

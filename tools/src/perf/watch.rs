@@ -9,9 +9,13 @@ use crate::outcome::Result;
 use crate::perf::loops::exchange::Part;
 use crate::perf::loops::{self, Measured, Record, Runner, Signals};
 use crate::perf::plan::{Operation, Plan};
+use crate::perf::result::distribution::{Distribution, Latency, Timed};
 use crate::perf::session::{self, Back, Say, Session};
 use crate::perf::station::threads::Crew;
 use crate::perf::talk::{Lately, boasted, of_thread};
+
+/// The percentiles of the times between packets.
+const GAPS: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
 
 /// The messages of one point, over all threads.
 pub struct Served {
@@ -21,13 +25,17 @@ pub struct Served {
     pub wrong: u64,
     /// The messages that this side sent itself, if both send.
     pub back: Option<Back>,
+    /// The times between packets, where the HCA's clock shows them.
+    pub gaps: Option<Latency>,
 }
 
 impl Served {
     fn of(threads: &[loops::Served]) -> Served {
         let received = threads.iter().map(|thread| thread.received).sum();
         let wrong = threads.iter().map(|thread| thread.wrong).sum();
-        Served { received, wrong, back: None }
+        let mut gaps = Distribution::new();
+        threads.iter().filter_map(|thread| thread.gaps.as_ref()).for_each(|one| gaps.add(one));
+        Served { received, wrong, back: None, gaps: gaps.latency(Timed::Arrivals, &GAPS) }
     }
 
     fn of_both_ways(threads: &[Measured]) -> Served {
@@ -39,7 +47,7 @@ impl Served {
         };
         let received = threads.iter().map(|thread| thread.received).sum();
         let wrong = threads.iter().map(|thread| thread.wrong).sum();
-        Served { received, wrong, back: Some(back) }
+        Served { received, wrong, back: Some(back), gaps: None }
     }
 }
 

@@ -77,6 +77,7 @@ pub fn point(via: Via, size: u64, began: f64) -> Point {
         }],
         validated: None,
         back: None,
+        gaps: None,
         events: None,
     }
 }

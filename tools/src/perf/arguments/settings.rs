@@ -81,6 +81,9 @@ impl Arguments {
             settings.push(Setting::new("connected-by", "rdma_cm"));
         }
         settings.extend(plan.group.map(|group| Setting::new("group", group)));
+        if plan.groups != 1 {
+            settings.push(Setting::new("groups", plan.groups));
+        }
         let asked = [
             ("bidirectional", plan.direction == Direction::BothWays),
             ("events", plan.waiting == Waiting::Events),

@@ -29,6 +29,7 @@ pub use wait::Signals;
 
 use super::path::{Arrival, Path, Stop};
 use super::plan::{Amount, Carrier, Layout, Operation, Plan};
+use super::result::distribution::Distribution;
 use super::result::{Cpu, Kind, Phase};
 use super::station::memory::Memory;
 use exchange::Part;
@@ -82,12 +83,14 @@ pub struct Measured {
 }
 
 /// The counts of a server's thread.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Served {
     /// Messages that arrived, where arrivals are noticed.
     pub received: u64,
     /// Messages whose content was wrong.
     pub wrong: u64,
+    /// The times between the packets of each queue pair, by the HCA's clock, after those of the warm-up.
+    pub gaps: Option<Box<Distribution>>,
 }
 
 /// A client's loop.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::wait::Wait;
 use super::{Served, Task};
 use crate::perf::path::{Arrival, Event, Path, Stop};
+use crate::perf::plan::Carrier;
 
 /// How long a datagram or a message of an unreliable connection may arrive after the client is
 /// done.
@@ -17,13 +18,31 @@ pub(super) struct Intake {
     pub(super) served: Served,
     /// The next message of each queue pair.
     expected: Vec<u64>,
+    /// The time at which the last one arrived, by the HCA's clock.
+    last: Vec<Option<u64>>,
     /// Since when none has arrived, once the other side is done.
     quiet: Option<Instant>,
 }
 
 impl Intake {
     pub(super) fn new(queues: usize) -> Intake {
-        Intake { served: Served::default(), expected: vec![0; queues], quiet: None }
+        let (expected, last) = (vec![0; queues], vec![None; queues]);
+        Intake { served: Served::default(), expected, last, quiet: None }
+    }
+
+    /// Has it measure the times between packets.
+    fn with_gaps(mut self) -> Intake {
+        self.served.gaps = Some(Box::default());
+        self
+    }
+
+    #[inline(always)]
+    fn measure(&mut self, task: &Task<'_>, arrival: Arrival) {
+        let (Some(gaps), Some(at)) = (&mut self.served.gaps, arrival.at) else { return };
+        let last = self.last[arrival.from].replace(at);
+        if let Some(last) = last.filter(|_| self.served.received >= task.plan.warm_up) {
+            gaps.record(at.saturating_sub(last));
+        }
     }
 
     /// Takes the message of a completed receive, and posts the receive again.
@@ -45,6 +64,7 @@ impl Intake {
             self.expected[from] = if right { number + 1 } else { expected + 1 };
         }
         path.receive(queue, slot)?;
+        self.measure(task, arrival);
         self.served.received += 1;
         self.quiet = None;
         Ok(())
@@ -67,7 +87,11 @@ impl Intake {
 
 /// Receives until all messages that the client sent have arrived.
 pub(super) fn take<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, Stop> {
-    let mut intake = Intake::new(path.queues());
+    let intake = Intake::new(path.queues());
+    let mut intake = match task.plan.carrier {
+        Carrier::Raw => intake.with_gaps(),
+        _ => intake,
+    };
     let mut wait = Wait::patient(task, "message");
     loop {
         match path.poll()? {

@@ -89,7 +89,7 @@ impl Stream {
             if self.poll_after(path, task, record)? {
                 task.signals.progress(task.thread, sent + self.intake.served.received);
             } else if wait.turn(path)? && self.intake.is_complete(task) {
-                return Ok(self.intake.served);
+                return Ok(std::mem::take(&mut self.intake.served));
             }
         }
     }

@@ -103,7 +103,9 @@ fn text(run: &Run) -> Result<String, fmt::Error> {
     if let Some(timed) = timed {
         writeln!(out, "  times in µs: {timed}")?;
     }
-    for table in [slowest(run), cpu(run), phases(run), counters(run)].into_iter().flatten() {
+    for table in
+        [slowest(run), gaps(run), cpu(run), phases(run), counters(run)].into_iter().flatten()
+    {
         writeln!(out, "\n{table}")?;
     }
     if let Some(comparison) = &run.comparison {
@@ -154,6 +156,25 @@ fn slowest(run: &Run) -> Option<Table> {
         table.lines.push(line);
     }
     (table.lines.len() > 1).then_some(table)
+}
+
+/// The times between packets, by the HCA's clock, in µs.
+fn gaps(run: &Run) -> Option<Table> {
+    let points = run.points.iter().filter_map(|point| Some((point, point.gaps.as_ref()?)));
+    let (_, first) = points.clone().next()?;
+    let percents = first.percentiles.iter().map(|asked| format!("p{}", asked.percent));
+    let mut names: Vec<String> = ["via", "bytes", "HCA gaps", "min"].map(str::to_owned).into();
+    names.extend(percents.chain(["max".to_owned()]));
+    let mut table = Table { lines: vec![names], left: 1, values: usize::MAX };
+    let micros = |ns: u64| format!("{:.3}", ns as f64 / 1e3);
+    for (point, gaps) in points {
+        let mut line = Vec::from(name(point));
+        line.extend([gaps.count.to_string(), micros(gaps.min_ns)]);
+        line.extend(gaps.percentiles.iter().map(|asked| micros(asked.ns)));
+        line.push(micros(gaps.max_ns));
+        table.lines.push(line);
+    }
+    Some(table)
 }
 
 fn cpu(run: &Run) -> Option<Table> {

@@ -8,6 +8,7 @@ use mlx5::ring::{
     CqReader, PacketEvent, PacketRq, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
     Srq,
 };
+use mlx5::verbs::{ClockReading, DeviceClock};
 use mlx5::wqe::Sge;
 
 use super::request::{Requests, Site};
@@ -47,7 +48,12 @@ enum Queues<T: Connects> {
         receivers: Vec<u32>,
     },
     /// Each queue pair has its own receives, for packets, which complete on a CQ of their own.
-    Packets(Vec<SendQueue<T>>, Vec<PacketRq>),
+    Packets {
+        sends: Vec<SendQueue<T>>,
+        receives: Vec<PacketRq>,
+        /// Of the HCA's clock, where it can be read.
+        clock: Option<ClockReading>,
+    },
 }
 
 impl<T: Connects, R: Requests<T>> Direct<T, R> {
@@ -97,7 +103,11 @@ impl<T: Connects> Queues<T> {
         }
         Ok(match shared {
             None if packets.is_empty() => Queues::Own(own),
-            None => Queues::Packets(sends, packets),
+            None => {
+                let context = station.links.first().map(|link| link.qp.context());
+                let clock = context.and_then(|context| DeviceClock::new(context).ok()?.read());
+                Queues::Packets { sends, receives: packets, clock }
+            }
             Some(receives) => Queues::Shared {
                 sends,
                 receives: Box::new(receives),
@@ -110,7 +120,7 @@ impl<T: Connects> Queues<T> {
     fn sends(&mut self, queue: usize) -> &mut SendQueue<T> {
         match self {
             Queues::Own(pairs) => &mut pairs[queue].0,
-            Queues::Shared { sends, .. } | Queues::Packets(sends, _) => &mut sends[queue],
+            Queues::Shared { sends, .. } | Queues::Packets { sends, .. } => &mut sends[queue],
         }
     }
 
@@ -128,7 +138,7 @@ impl<T: Connects> Queues<T> {
             // SAFETY: the caller upholds the same conditions.
             Queues::Shared { receives, .. } => unsafe { receives.post(id, memory)? },
             // SAFETY: the caller upholds the same conditions.
-            Queues::Packets(_, receives) => unsafe { receives[queue].post(id, memory)? },
+            Queues::Packets { receives, .. } => unsafe { receives[queue].post(id, memory)? },
         }
         Ok(())
     }
@@ -147,8 +157,11 @@ impl<T: Connects> Queues<T> {
                 [one] => completions.poll(&mut (one, &mut **receives)),
                 many => completions.poll(&mut (many, &mut **receives)),
             },
-            Queues::Packets(sends, receives) => match completions.poll(&mut sends[..]) {
-                Ok(None) => return receives.iter_mut().find_map(packet).transpose(),
+            Queues::Packets { sends, receives, clock } => match completions.poll(&mut sends[..]) {
+                Ok(None) => {
+                    let mut receives = receives.iter_mut();
+                    return receives.find_map(|queue| packet(queue, clock.as_ref())).transpose();
+                }
                 polled => polled,
             },
         };
@@ -167,7 +180,7 @@ impl<T: Connects> Queues<T> {
                     }
                     _ => None,
                 };
-                Ok(Some(Event::Received(Arrival { queue, from, slot, immediate })))
+                Ok(Some(Event::Received(Arrival { queue, from, slot, immediate, at: None })))
             }
             Some(Completion::Failed(failure)) => Err(Stop::Failed(failure)),
             Some(Completion::UnexpectedCqe(unexpected)) => Err(Stop::UnexpectedCqe(unexpected)),
@@ -178,7 +191,7 @@ impl<T: Connects> Queues<T> {
     #[inline(always)]
     fn source(&self, queue: usize, qpn: u32) -> usize {
         match self {
-            Queues::Own(_) | Queues::Packets(..) => queue,
+            Queues::Own(_) | Queues::Packets { .. } => queue,
             Queues::Shared { receivers, .. } => {
                 receivers.iter().position(|&receiver| receiver == qpn).unwrap_or(queue)
             }
@@ -197,7 +210,7 @@ fn parts(id: u64) -> (usize, u64) {
 }
 
 /// Returns the next packet of a queue.
-fn packet(receives: &mut PacketRq) -> Option<Result<Event, Stop>> {
+fn packet(receives: &mut PacketRq, clock: Option<&ClockReading>) -> Option<Result<Event, Stop>> {
     let event = match receives.poll() {
         Ok(event) => event?,
         Err(error) => return Some(Err(error.into())),
@@ -205,7 +218,8 @@ fn packet(receives: &mut PacketRq) -> Option<Result<Event, Stop>> {
     Some(match event {
         PacketEvent::Packet(packet) => {
             let (queue, slot) = parts(packet.id);
-            Ok(Event::Received(Arrival { queue, from: queue, slot, immediate: None }))
+            let at = clock.map(|clock| clock.nanoseconds(packet.info.timestamp));
+            Ok(Event::Received(Arrival { queue, from: queue, slot, immediate: None, at }))
         }
         PacketEvent::Failed(failure) => Err(Stop::Failed(failure)),
         PacketEvent::UnexpectedCqe(unexpected) => Err(Stop::UnexpectedCqe(unexpected)),
@@ -218,7 +232,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
     fn queues(&self) -> usize {
         match &self.queues {
             Queues::Own(pairs) => pairs.len(),
-            Queues::Shared { sends, .. } | Queues::Packets(sends, _) => sends.len(),
+            Queues::Shared { sends, .. } | Queues::Packets { sends, .. } => sends.len(),
         }
     }
 
@@ -266,7 +280,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
         let Direct { sleeper, completions, queues, .. } = self;
         sleeper.sleep(time, || {
             completions.arm();
-            if let Queues::Packets(_, receives) = queues {
+            if let Queues::Packets { receives, .. } = queues {
                 receives.iter_mut().for_each(PacketRq::arm);
             }
             Ok(())
@@ -305,7 +319,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
                     add("receive", receives.timing());
                 }
             }
-            Queues::Shared { sends, .. } | Queues::Packets(sends, _) => {
+            Queues::Shared { sends, .. } | Queues::Packets { sends, .. } => {
                 if let Some(sends) = sends.first() {
                     add("send", sends.timing());
                 }
@@ -324,7 +338,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
                     receives.clear_timing();
                 }
             }
-            Queues::Shared { sends, .. } | Queues::Packets(sends, _) => {
+            Queues::Shared { sends, .. } | Queues::Packets { sends, .. } => {
                 sends.iter_mut().for_each(SendQueue::clear_timing);
             }
         }

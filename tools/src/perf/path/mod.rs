@@ -67,6 +67,8 @@ pub struct Arrival {
     pub slot: u64,
     /// Immediate data of the message.
     pub immediate: Option<u32>,
+    /// The time at which a packet arrived, by the HCA's clock: nanoseconds since 1970.
+    pub at: Option<u64>,
 }
 
 /// The queues of one thread, in RTS, and their memory.

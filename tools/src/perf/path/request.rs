@@ -224,7 +224,7 @@ impl<P: Carries> Requests<RawPacket> for Sends<P> {
     #[inline(always)]
     fn request(site: &Site<RawPacket>, queue: usize, message: Message) -> Self::Request<'_> {
         EthSend::new(P::payload(&site.memory, queue, message.sequence))
-            .header(&site.addresses[queue].0)
+            .header(site.addresses[queue].of(message.sequence))
             .signaled_if(message.signaled)
     }
 }

@@ -185,7 +185,7 @@ impl<T: Connects> Verbs<T> {
         // SAFETY: both members of the union are 32-bit integers.
         let immediate = unsafe { wc.imm_data_invalidated_rkey_union.imm_data };
         let immediate = has_immediate.then(|| u32::from_be(immediate));
-        Ok(Event::Received(Arrival { queue, from, slot: number, immediate }))
+        Ok(Event::Received(Arrival { queue, from, slot: number, immediate, at: None }))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Whether a plan can be done at all.
 
 use super::{
-    Amount, Carrier, Connecting, Direction, Kind, LONGEST_MESSAGE, Layout, MOST_QUEUE_PAIRS,
-    MOST_THREADS, Operation, Plan, ReceiveSource, Retransmission, Schedule, Stall, Via, Waiting,
+    Amount, Carrier, Connecting, Direction, Kind, LONGEST_MESSAGE, Layout, MOST_GROUPS,
+    MOST_QUEUE_PAIRS, MOST_THREADS, Operation, Plan, ReceiveSource, Retransmission, Schedule,
+    Stall, Via, Waiting,
 };
 
 /// The longest UDP packet in a frame of 1514 bytes.
@@ -76,8 +77,11 @@ impl Plan {
             };
         }
         range("size", self.size, 1, LONGEST_PACKET)?;
-        if self.group.is_some_and(|group| !group.is_multicast()) {
-            return Err("--group is an address from 224.0.0.0 to 239.255.255.255".into());
+        range("groups", u64::from(self.groups), 1, u64::from(MOST_GROUPS))?;
+        if self.group_addresses().any(|group| !group.is_multicast()) {
+            return Err("--group is an address from 224.0.0.0 to 239.255.255.255, and so is each \
+                        that --groups adds"
+                .into());
         }
         if self.via == Via::Verbs {
             return Err("raw is measured on the direct way: leave --via and --compare out".into());

@@ -33,6 +33,7 @@ pub fn plan() -> Plan {
         waiting: Waiting::Polling,
         receives_from: ReceiveSource::Own,
         group: None,
+        groups: 1,
         connecting: Connecting::Told,
     }
 }

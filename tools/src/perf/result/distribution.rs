@@ -157,6 +157,8 @@ pub enum Timed {
     /// From the scheduled time of a message, whether or not it was sent then, until its answer or
     /// completion was seen.
     Planned,
+    /// From the arrival of a packet to that of the next one, by the HCA's clock.
+    Arrivals,
 }
 
 impl fmt::Display for Timed {
@@ -166,6 +168,7 @@ impl fmt::Display for Timed {
             Timed::RoundTrip => "post to completion, there and back",
             Timed::Completion => "post to completion",
             Timed::Planned => "planned time of sending to completion",
+            Timed::Arrivals => "arrival to arrival",
         })
     }
 }

@@ -171,6 +171,10 @@ pub struct Point {
     pub events: Option<u64>,
     /// The latency of messages.
     pub latency: Option<Latency>,
+    /// The times between the packets of each queue pair that arrived at the other side, by the clock of
+    /// its HCA: streams of Ethernet packets alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<Latency>,
     /// The slowest messages, the slowest first.
     #[serde(default)]
     pub slowest: Vec<Slow>,
@@ -386,6 +390,7 @@ mod tests {
             messages: 2_000_000,
             planned_per_second: None,
             back: None,
+            gaps: None,
             events: None,
             latency: None,
             slowest: vec![],

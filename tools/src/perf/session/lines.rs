@@ -10,6 +10,7 @@ use crate::outcome::{Error, Result};
 use crate::perf::cm::Invitation;
 use crate::perf::plan::{Connecting, Direction, Plan};
 use crate::perf::result::Counter;
+use crate::perf::result::distribution::Latency;
 use crate::perf::result::environment::Environment;
 use crate::perf::station::Endpoint;
 use crate::perf::station::packets::FrameAddress;
@@ -63,6 +64,9 @@ pub enum Say {
         /// The messages that it sent itself, if both sides send.
         #[serde(default)]
         back: Option<Back>,
+        /// The times between packets, by the clock of its HCA.
+        #[serde(default)]
+        gaps: Option<Latency>,
     },
     /// From either side: it cannot continue.
     Refused {
@@ -223,6 +227,8 @@ pub struct Account {
     pub counters: Vec<Counter>,
     /// The messages that the server sent, if both sides send.
     pub back: Option<Back>,
+    /// The times between the packets that arrived there.
+    pub gaps: Option<Latency>,
 }
 
 /// Returns the content of [`Say::Done`], if it is valid.
@@ -231,7 +237,7 @@ pub struct Account {
 /// Fails for another line, or for numbers that no measurement reaches.
 pub fn account(said: Say, plan: &Plan) -> Result<Account> {
     match said {
-        Say::Done { received, wrong, counters, back }
+        Say::Done { received, wrong, counters, back, gaps }
             if received < MESSAGES && wrong < MESSAGES =>
         {
             let fits = match (&back, plan.direction) {
@@ -239,12 +245,13 @@ pub fn account(said: Say, plan: &Plan) -> Result<Account> {
                 (Some(back), Direction::BothWays) => back.fits(plan),
                 _ => false,
             };
+            let fits = fits && gaps.as_ref().is_none_or(|gaps| gaps.histogram().is_ok());
             if !fits {
                 return Err(Error::Told(
                     "the peer tells of messages that it cannot have sent".into(),
                 ));
             }
-            Ok(Account { received, wrong, counters, back })
+            Ok(Account { received, wrong, counters, back, gaps })
         }
         Say::Done { received, wrong, .. } => Err(Error::Told(format!(
             "the peer tells of {received} messages, {wrong} of them wrong: no measurement has so \

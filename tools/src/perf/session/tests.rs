@@ -149,7 +149,7 @@ fn an_invitation_is_told_where_the_plan_wants_one_and_nowhere_else() {
 fn numbers_of_messages_that_cannot_be_are_refused() {
     let plan = crate::perf::plan::tests::plan();
     let done = |received, wrong| {
-        account(Say::Done { received, wrong, counters: Vec::new(), back: None }, &plan)
+        account(Say::Done { received, wrong, counters: Vec::new(), back: None, gaps: None }, &plan)
     };
     let right = done(MESSAGES - 1, 1).unwrap();
     assert_eq!((right.received, right.wrong), (MESSAGES - 1, 1));
@@ -193,7 +193,7 @@ fn ends_that_cannot_be_are_refused() {
 fn messages_that_a_server_cannot_have_sent_are_refused() {
     let mut plan = crate::perf::plan::tests::plan();
     let done = |back, plan: &Plan| {
-        account(Say::Done { received: 1, wrong: 0, counters: Vec::new(), back }, plan)
+        account(Say::Done { received: 1, wrong: 0, counters: Vec::new(), back, gaps: None }, plan)
     };
     let right = Back { sent: vec![vec![7]], messages: 5, nanoseconds: 9 };
     assert!(done(Some(right.clone()), &plan).is_err(), "one way, it sends none");

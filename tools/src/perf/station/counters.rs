@@ -1,11 +1,11 @@
 //! Counters of the HCA, before and after a measurement.
 
 use mlx5::Error;
-use mlx5::devx::QueueCounters;
+use mlx5::devx::{FlowCounter, QueueCounters};
 use mlx5::diag::sysfs::PortCounters;
 use mlx5::verbs::Context;
 
-use super::{Connects, Linked};
+use super::{Answerer, Connects, Linked};
 use crate::perf::result::Counter;
 
 /// The readable counters of a side's port and queues.
@@ -15,8 +15,20 @@ pub struct Counters {
     /// A counter set of this side's queue pairs alone, where the firmware gives programs sets. Elsewhere
     /// they count in the port's set, which sysfs shows.
     queues: Option<QueueCounters>,
+    /// The counters of this side's flow rules.
+    rules: Vec<FlowCounter>,
     /// Why some counters cannot be read, if so.
     pub notes: Vec<String>,
+}
+
+/// The counter of the packets that this side's flow rules match, whether or not a receive is posted.
+const RULES: &str = "rule.packets";
+
+/// Returns how many packets the flow rules of a side matched, if they count.
+#[must_use]
+pub fn matched(counters: &[Counter], peer: bool) -> Option<u64> {
+    let rules = counters.iter().find(|counter| counter.name == RULES && counter.peer == peer);
+    rules.map(Counter::difference)
 }
 
 /// Values by name.
@@ -36,11 +48,16 @@ impl Counters {
                 None
             }
         };
-        Counters { context: context.clone(), port, queues, notes }
+        Counters { context: context.clone(), port, queues, rules: Vec::new(), notes }
     }
 
-    /// Binds queue pairs to the counter set of this side.
+    /// Binds queue pairs to the counter set of this side, and takes the counters of their rules.
     pub fn count<T: Connects>(&mut self, links: &[Linked<T>]) {
+        let rules = links.iter().filter_map(|link| match &link.answerer {
+            Answerer::Packets { counter, .. } => counter.clone(),
+            _ => None,
+        });
+        self.rules.extend(rules);
         let Some(queues) = &self.queues else { return };
         for link in links {
             match T::count(queues, &link.qp) {
@@ -74,6 +91,11 @@ impl Counters {
         if let Some(counts) = self.queues.as_ref().and_then(|queues| queues.read().ok()) {
             values
                 .extend(counts.iter().map(|(name, value)| (format!("queue.{name}"), value.into())));
+        }
+        let rules: mlx5::Result<Vec<u64>> =
+            self.rules.iter().map(|rule| Ok(rule.read()?.packets)).collect();
+        if let Some(rules) = rules.ok().filter(|rules| !rules.is_empty()) {
+            values.push((RULES.to_owned(), rules.iter().sum()));
         }
         // Kernels differ in what they have.
         let PortCounters { port, transport, .. } =

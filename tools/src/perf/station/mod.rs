@@ -17,6 +17,7 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 
 use mlx5::connect::{ConnectionData, LocalPort};
+use mlx5::devx::FlowCounter;
 use mlx5::expert::Placement;
 use mlx5::ib::{Dct, XrcRecv};
 use mlx5::ring::{PacketRq, ReceiveQueue};
@@ -75,13 +76,15 @@ pub enum Answerer {
     Extended(QueuePair<XrcRecv, Rtr>),
     /// The target of dynamic connections.
     Dynamic(QueuePair<Dct, Rtr>),
-    /// A flow of packets, and the CQ of their receives.
+    /// Flows of packets, and the CQ of their receives.
     Packets {
         /// The CQ.
         cq: CompletionQueue,
-        /// The flow, which ends when this is dropped.
-        _flow: Flow,
-        /// The UDP port of the flow, which no other program of this host has meanwhile.
+        /// The counter of what the flows match, where the kernel gives one.
+        counter: Option<FlowCounter>,
+        /// The flows, which end when this is dropped.
+        _flows: Vec<Flow>,
+        /// The UDP port of the flows, which no other program of this host has meanwhile.
         _udp: UdpSocket,
     },
 }

@@ -1,12 +1,13 @@
 //! Ethernet packets: UDP over IPv4, whose headers the program writes itself. A flow of the HCA leads
 //! each queue pair's packets to it, by Ethernet address and UDP port.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
-use mlx5::devx::QueueCounters;
+use mlx5::devx::{FlowCounter, QueueCounters};
 use mlx5::ib::RawPacket;
+use mlx5::packet::Group;
 use mlx5::ring::{CqReader, PacketRq, ReceiveConfig, Srq};
-use mlx5::verbs::{CompletionQueue, Context, Flow, QueuePair, Reset, Rts};
+use mlx5::verbs::{CompletionQueue, Context, Flow, FlowBuilder, QueuePair, Reset, Rts};
 use serde::{Deserialize, Serialize};
 
 use super::connect::{Connects, Making, Way};
@@ -29,9 +30,21 @@ pub struct FrameAddress {
     pub port: u16,
 }
 
-/// The header of all packets of one queue pair.
-#[derive(Clone, Copy, Debug)]
-pub struct FrameHeader(pub [u8; LENGTH]);
+/// The headers of a queue pair's packets: one for each group, which packets have in turn, or one for all.
+#[derive(Clone, Debug)]
+pub struct FrameHeaders(Vec<[u8; LENGTH]>);
+
+impl FrameHeaders {
+    /// Returns the header of a message.
+    #[inline(always)]
+    #[must_use]
+    pub fn of(&self, sequence: u64) -> &[u8; LENGTH] {
+        match &self.0[..] {
+            [one] => one,
+            many => &many[(sequence % many.len() as u64) as usize],
+        }
+    }
+}
 
 impl FrameAddress {
     /// Returns the address of a queue pair of this port.
@@ -42,15 +55,35 @@ impl FrameAddress {
         Ok(FrameAddress { mac, ip, port })
     }
 
-    /// Returns the address of the same port in a multicast group.
-    fn in_group(self, group: Ipv4Addr) -> FrameAddress {
-        let [_, second, third, fourth] = group.octets();
-        // RFC 1112: the low 23 bits of the group.
-        FrameAddress { mac: [1, 0, 0x5e, second & 0x7f, third, fourth], ip: group, ..self }
+    /// Returns the address of the same port in a multicast group; `None` for an address of no group.
+    fn in_group(self, group: Ipv4Addr) -> Option<FrameAddress> {
+        let mac = Group::mac_of(IpAddr::V4(group))?;
+        Some(FrameAddress { mac, ip: group, ..self })
+    }
+
+    fn is_of_group(&self) -> bool {
+        self.mac[0] & 1 == 1
+    }
+
+    /// Returns this address, or if it is of a group, that of the same port in each group of the plan.
+    fn each(self, plan: &Plan) -> Vec<FrameAddress> {
+        match self.is_of_group() {
+            true => plan.group_addresses().filter_map(|group| self.in_group(group)).collect(),
+            false => vec![self],
+        }
+    }
+
+    /// Returns a rule for the packets to it.
+    fn rule(&self, port: u8) -> FlowBuilder {
+        let rule = Flow::builder(port).udp_port(self.port);
+        match self.is_of_group() {
+            true => rule.group(IpAddr::V4(self.ip)),
+            false => rule.destination(self.mac),
+        }
     }
 
     /// Returns the header of packets of `plan` from here to there.
-    fn header(self, to: FrameAddress, plan: &Plan) -> FrameHeader {
+    fn header(self, to: FrameAddress, plan: &Plan) -> [u8; LENGTH] {
         let Header { traffic_class, hop_limit } = plan.header;
         let total = (LENGTH - 14 + plan.size as usize) as u16;
         let mut ip = [0; 20];
@@ -73,7 +106,7 @@ impl FrameAddress {
         header[36..38].copy_from_slice(&to.port.to_be_bytes());
         header[38..40].copy_from_slice(&(total - 20).to_be_bytes());
         // No checksum of UDP, as RFC 768 permits over IPv4.
-        FrameHeader(header)
+        header
     }
 }
 
@@ -117,7 +150,7 @@ fn no_udp_port(error: &std::io::Error) -> Error {
 }
 
 impl Connects for RawPacket {
-    type Address = FrameHeader;
+    type Address = FrameHeaders;
     type Pair = Packets;
 
     /// The port counts packets for which there is no receive.
@@ -141,10 +174,10 @@ impl Connects for RawPacket {
 
     fn endpoint(pair: &Packets, making: &Making<'_>) -> Result<Endpoint> {
         let own = FrameAddress::of(making, pair)?;
-        let frame = Some(match (making.role, making.plan.group) {
+        let frame = match (making.role, making.plan.group) {
             (Role::Server, Some(group)) => own.in_group(group),
-            _ => own,
-        });
+            _ => Some(own),
+        };
         Ok(Endpoint { frame, ..making.endpoint(pair.qp.number()) })
     }
 
@@ -153,25 +186,37 @@ impl Connects for RawPacket {
         way: &Way<'_>,
         mine: &Endpoint,
         theirs: &Endpoint,
-    ) -> Result<(Linked<RawPacket>, FrameHeader)> {
+    ) -> Result<(Linked<RawPacket>, FrameHeaders)> {
         let missing = || Error::Told("the peer tells no Ethernet address".to_owned());
         let (here, there) = mine.frame.zip(theirs.frame).ok_or_else(missing)?;
         let port = way.port.attributes().port;
         let qp = pair.qp.init(port).map_err(|failed| failed.error)?;
         let qp = qp.rtr().map_err(|failed| failed.error)?;
         let qp = qp.rts().map_err(|failed| failed.error)?;
-        let flow = Flow::builder(port).destination(here.mac).udp_port(here.port).build(&qp)?;
-        let answerer = Answerer::Packets { cq: pair.cq, _flow: flow, _udp: pair.udp };
+        // Some kernels and devices give a program none.
+        let counter = FlowCounter::new(qp.context()).ok();
+        let rule = |address: &FrameAddress| {
+            let rule = address.rule(port);
+            let rule = counter.iter().fold(rule, |rule, counter| rule.counter(counter));
+            rule.build(&qp)
+        };
+        let flows = here.each(way.plan).iter().map(rule).collect::<mlx5::Result<_>>()?;
+        let answerer = Answerer::Packets { cq: pair.cq, counter, _flows: flows, _udp: pair.udp };
         // Packets of a group come from an address of one host.
-        let from = match here.mac[0] & 1 {
-            0 => here,
-            _ => {
+        let from = match here.is_of_group() {
+            false => here,
+            true => {
                 let (mac, ip) = addresses(qp.context(), port)?;
                 FrameAddress { mac, ip, ..here }
             }
         };
+        let to = there.each(way.plan).into_iter();
+        let headers: Vec<_> = to.map(|to| from.header(to, way.plan)).collect();
+        if headers.is_empty() {
+            return Err(Error::Told("the peer tells a group that the plan has not".to_owned()));
+        }
         let link = Linked { qp, answerer, destination: Destination::Peer };
-        Ok((link, from.header(there, way.plan)))
+        Ok((link, FrameHeaders(headers)))
     }
 
     fn receives(link: &Linked<RawPacket>, _: &mut CqReader, _: Option<&mut Srq>) -> Result<Taken> {
@@ -209,8 +254,8 @@ mod tests {
         };
         let mut plan = plan();
         plan.header = Header { traffic_class: Some(104), hop_limit: Some(3) };
-        let to = address(2, 0xc002).in_group(Ipv4Addr::new(239, 129, 2, 3));
-        let FrameHeader(header) = address(1, 0xc001).header(to, &plan);
+        let to = address(2, 0xc002).in_group(Ipv4Addr::new(239, 129, 2, 3)).unwrap();
+        let header = address(1, 0xc001).header(to, &plan);
         assert_eq!(header[..6], [1, 0, 0x5e, 1, 2, 3], "23 bits of the group");
         assert_eq!(header[6..14], [2, 0, 0, 0, 0, 1, 8, 0]);
         assert_eq!(header[15], 104);
@@ -220,5 +265,21 @@ mod tests {
         assert_eq!(header[26..34], [10, 0, 0, 1, 239, 129, 2, 3]);
         assert_eq!(header[34..38], [0xc0, 1, 0xc0, 2]);
         assert_eq!(header[38..40], (8_u16 + 64).to_be_bytes());
+    }
+    #[test]
+    fn packets_have_the_groups_of_the_plan_in_turn() {
+        let mut plan = plan();
+        (plan.group, plan.groups) = (Some(Ipv4Addr::new(239, 1, 1, 254)), 3);
+        let own = FrameAddress { mac: [2; 6], ip: Ipv4Addr::new(10, 0, 0, 1), port: 7 };
+        assert_eq!(own.each(&plan), [own]);
+        assert_eq!(own.in_group(own.ip), None);
+        let groups = own.in_group(Ipv4Addr::new(239, 1, 1, 254)).unwrap().each(&plan);
+        let ends: Vec<[u8; 2]> = groups.iter().map(|at| [at.mac[4], at.mac[5]]).collect();
+        assert_eq!(ends, [[1, 254], [1, 255], [2, 0]]);
+        let headers = groups.iter().map(|to| own.header(*to, &plan)).collect();
+        let headers = FrameHeaders(headers);
+        for sequence in 0..7 {
+            assert_eq!(headers.of(sequence)[30..34], groups[sequence as usize % 3].ip.octets());
+        }
     }
 }

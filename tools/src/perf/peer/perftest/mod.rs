@@ -154,7 +154,8 @@ impl Perftest {
         });
         let threads = threads.map_err(|error| self.while_measuring(&error))?;
         self.end(&Report::of(plan, &threads))?;
-        let account = Account { received: 0, wrong: 0, counters: Vec::new(), back: None };
+        let account =
+            Account { received: 0, wrong: 0, counters: Vec::new(), back: None, gaps: None };
         Ok((threads, account))
     }
 
