@@ -35,6 +35,8 @@ fn main() -> Result<()> {
         _ => PacketPort::new(&Context::open_first()?, 1)?,
     };
     let clock = DeviceClock::new(port.context())?;
+    // Counts of the HCA's clock are nanoseconds only of some devices.
+    let reading = clock.read().ok_or("the clock cannot be read")?;
     let name = port.interface().ok_or("the port has no network interface")?.name.clone();
     // ANCHOR: join
     // Room for a burst of 32,768 short packets: two strides of 64 bytes for each.
@@ -62,7 +64,8 @@ fn main() -> Result<()> {
             let stream = packet.info().flow_tag as usize;
             let number = u64::from_be_bytes(packet[HEADERS..HEADERS + 8].try_into()?);
             feed.take(stream, number, || packet.keep())?;
-            times.extend(clock.count().map(|now| now.saturating_sub(packet.info().timestamp)));
+            let came = packet.info().timestamp;
+            times.extend(clock.count().map(|now| reading.between(came, now)));
         }
         // ANCHOR_END: poll
         // A trading program polls on. This one shares its processor.
@@ -74,15 +77,12 @@ fn main() -> Result<()> {
     println!("{} messages, {} by A and {} by B", feed.next, feed.by[0], feed.by[1]);
     println!("{} kept for a while, missing in both: {:?}", feed.early, feed.gaps);
     println!("lost here: {} ({:?})", lost.packets, lost.scope);
-    // Ticks of the HCA's clock are nanoseconds only of some devices.
-    let reading = clock.read().ok_or("the clock cannot be read")?;
-    let nanoseconds = |ticks| reading.nanoseconds(ticks) - reading.nanoseconds(0);
     times.sort_unstable();
     // There are none where the clock cannot be read.
     let last = times.len().saturating_sub(1);
     for (name, part) in [("median", 50), ("99 %", 99), ("most", 100)] {
-        if let Some(ticks) = times.get((times.len() * part / 100).min(last)) {
-            println!("from the wire to the program, {name}: {} ns", nanoseconds(*ticks));
+        if let Some(time) = times.get((times.len() * part / 100).min(last)) {
+            println!("from the wire to the program, {name}: {} ns", time.as_nanos());
         }
     }
     Ok(())

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
+use mlx5::cqe::Timestamp;
 use mlx5::packet::{Group, PacketPort, PacketReceiver};
 use mlx5::verbs::{Context, DeviceClock};
 use mlx5::wqe::{EthSend, Field, Inline, InlineBytes};
@@ -121,7 +122,7 @@ fn template(from: ([u8; 6], Ipv4Addr), to: ([u8; 6], SocketAddrV4)) -> Result<[u
 }
 
 /// The next packet's number and price.
-fn next(receiver: &mut PacketReceiver) -> Result<(u64, u64, u64)> {
+fn next(receiver: &mut PacketReceiver) -> Result<(u64, u64, Timestamp)> {
     loop {
         if let Some(packet) = receiver.poll(1).next() {
             let packet = packet?;

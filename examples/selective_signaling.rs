@@ -74,7 +74,7 @@ fn main() -> Result<()> {
 
         // 4. A look at the next completion tells when it was written, before a poll takes it.
         if let Some(next) = completions.peek()? {
-            last = clock.map(|clock| clock.time(next.timestamp()));
+            last = clock.zip(next.timestamp()).map(|(clock, at)| clock.time(at));
         }
         // ANCHOR: poll
         while let Some(completion) = completions.poll(&mut queue)? {

@@ -270,13 +270,11 @@ pub fn next(
 ) -> Result<u64> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        let peeked = completions.peek()?.map(|next| next.timestamp());
-        if let Some(written) = peeked {
-            return match completions.poll(queues)? {
-                Some(Completion::Failed(failure)) => Err(failure.into()),
-                Some(_) => Ok(reading.nanoseconds(written)),
-                None => Err("a completion has gone".into()),
-            };
+        match completions.poll_timed(queues)? {
+            Some((Completion::Failed(failure), _)) => return Err(failure.into()),
+            Some((_, Some(written))) => return Ok(reading.nanoseconds(written)),
+            Some((other, None)) => return Err(format!("without a time: {other:?}").into()),
+            None => {}
         }
         if Instant::now() > deadline {
             return Err(format!("no completion within {TIMEOUT:?}").into());

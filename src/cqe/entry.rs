@@ -11,7 +11,7 @@ use mlx5_sys::cqe::{
     tag_event,
 };
 
-use super::{Headers, Layer3, QueueKind};
+use super::{Headers, Layer3, QueueKind, Timestamp};
 use crate::watch::flight::Observed;
 use crate::watch::timing::Stamp;
 use crate::wqe::TagHeader;
@@ -215,12 +215,19 @@ impl CqeRef<'_> {
         u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, flags_rqpn) }>())
     }
 
-    /// The HCA's clock.
+    /// The time at which the HCA wrote it. Not of an error: see [`time`](Self::time).
     #[inline(always)]
-    pub(crate) fn timestamp(&self) -> u64 {
+    pub(crate) fn timestamp(&self) -> Timestamp {
         let upper = u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, timestamp) }>());
         let lower = u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, timestamp) + 4 }>());
-        u64::from(upper) << 32 | u64::from(lower)
+        Timestamp::from_raw(u64::from(upper) << 32 | u64::from(lower))
+    }
+
+    /// The time at which the HCA wrote it. `None` of an error, which has the syndrome in that place.
+    #[inline(always)]
+    pub(crate) fn time(&self) -> Option<Timestamp> {
+        let failed = matches!(self.opcode(), opcode::REQ_ERR | opcode::RESP_ERR);
+        (!failed).then(|| self.timestamp())
     }
 
     /// Ones' complement sum of the packet.

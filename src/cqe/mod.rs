@@ -9,6 +9,7 @@ mod datagram;
 mod entry;
 mod headers;
 mod packet;
+mod timestamp;
 
 pub use completion::{
     Completion, Failure, ReceiveDone, ReceiveKind, SendDone, SendOperation, UnexpectedCqe,
@@ -21,3 +22,4 @@ pub use mlx5_diag::explain::Status;
 pub use mlx5_diag::text::QueueKind;
 pub(crate) use packet::PacketWords;
 pub use packet::{PacketInfo, TransportHeader};
+pub use timestamp::{RealTime, Timestamp};

@@ -2,7 +2,7 @@
 
 use mlx5_sys::cqe::{L3_HDR_TYPE_IPV4, L3_HDR_TYPE_IPV6, L3_HDR_TYPE_SHIFT, L3_OK, L4_OK};
 
-use super::{CqeRef, Layer3};
+use super::{CqeRef, Layer3, Timestamp};
 
 /// The protocol above IP.
 ///
@@ -48,8 +48,8 @@ pub struct PacketInfo {
     pub hash: u32,
     /// Ones' complement sum of the bytes after the Ethernet header.
     pub checksum: u16,
-    /// The HCA's clock when the packet came.
-    pub timestamp: u64,
+    /// The time at which the packet came, in the format of the queue.
+    pub timestamp: Timestamp,
 }
 
 impl PacketInfo {

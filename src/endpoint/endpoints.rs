@@ -14,7 +14,7 @@ use super::{
     Buffers, CallFailed, EndpointBatch, EndpointError, Outcome, Owned, Receiver, Refused, Returned,
     SharedReceiver,
 };
-use crate::cqe::{Completion, Failure, QueueKind, ReceiveDone};
+use crate::cqe::{Completion, Failure, QueueKind, ReceiveDone, Timestamp};
 use crate::error::QueueError;
 use crate::ib::{Dci, INTERNAL, Rc, Recoverable, Transport};
 use crate::ring::poll::Found;
@@ -623,6 +623,21 @@ impl<T: Transport> Polled for Endpoints<T> {
         let taken = self.completions.take_other(&mut self.members, &mut other)?;
         // SAFETY: if `take_other` returned true, it wrote a completion.
         Ok(taken.then(|| unsafe { other.assume_init() }))
+    }
+
+    fn take_timed(
+        &mut self,
+        time: &mut Option<Timestamp>,
+    ) -> Result<Option<Completion>, PollError> {
+        let mut other = MaybeUninit::uninit();
+        let taken = self.completions.take_other_timed(&mut self.members, &mut other, time)?;
+        // SAFETY: if `take_other_timed` returned true, it wrote a completion.
+        Ok(taken.then(|| unsafe { other.assume_init() }))
+    }
+
+    fn held_time(&mut self) -> Option<&mut Option<Timestamp>> {
+        let core = self.members.get(self.holding?).and_then(Member::core)?;
+        core.retired.as_mut().map(|retired| &mut retired.time)
     }
 
     fn sent(&mut self, outcome: Outcome) -> Option<Self::Returned> {

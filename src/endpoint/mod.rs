@@ -51,6 +51,7 @@ mod receiver;
 mod shared_receiver;
 mod slice;
 mod striding;
+mod timed;
 
 pub use batch::EndpointBatch;
 pub use buffers::Buffers;

@@ -3,7 +3,7 @@
 
 use super::flight::{Flight, InFlight, Outstanding};
 use super::{Buffers, EndpointBatch, MrSlice, Outcome, Owned, Refused, Returned};
-use crate::cqe::SendDone;
+use crate::cqe::{SendDone, Timestamp};
 use crate::doorbell::Lent;
 use crate::error::{Error, QueueError};
 use crate::ib::{Counter, INTERNAL, Internal, Transport};
@@ -60,9 +60,19 @@ pub(super) struct Core<T: Transport, R, S: SendHalf> {
     pub(super) flight: S::Flight,
     /// What was retired before the CQE that a poll took last.
     pub(super) before: Point,
-    /// While retired requests have not been returned: where the ring's tail will be, and the
-    /// outcome of the last request before it.
-    pub(super) retired: Option<(Counter, Outcome)>,
+    /// While retired requests have not been returned: what the CQE said that retired them.
+    pub(super) retired: Option<Retired>,
+}
+
+/// Requests that a CQE has retired, and of which some have not been returned.
+#[derive(Debug)]
+pub(super) struct Retired {
+    /// Where the ring's tail will be.
+    end: Counter,
+    /// The outcome of the last request before the end.
+    outcome: Outcome,
+    /// The time of the CQE, if a timed poll took it.
+    pub(super) time: Option<Timestamp>,
 }
 
 /// A queue pair that was reset, and ids and memory of what was in flight.
@@ -239,14 +249,15 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
             self.send.release(INTERNAL);
             return Some(Returned { id: entry.id, buffers, outcome });
         }
-        self.retired = Some((self.send.state_mut(INTERNAL).hold_back(mark), outcome));
+        let end = self.send.state_mut(INTERNAL).hold_back(mark);
+        self.retired = Some(Retired { end, outcome, time: None });
         completions.hold(true);
         self.give_back(completions)
     }
 
     /// Returns the oldest request that a CQE has retired and no poll has returned.
     pub(super) fn give_back(&mut self, completions: &mut CqReader) -> Option<Returned> {
-        let (end, outcome) = self.retired?;
+        let &Retired { end, outcome, .. } = self.retired.as_ref()?;
         let state = self.send.state_mut(INTERNAL);
         let oldest = state.give_back(end);
         let is_last = state.tail() == end;

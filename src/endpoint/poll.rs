@@ -1,7 +1,7 @@
 //! Polls of what is not usual: the part that one connection and many have in common.
 
 use super::{EndpointError, Outcome};
-use crate::cqe::{Completion, Failure, QueueKind, ReceiveDone};
+use crate::cqe::{Completion, Failure, QueueKind, ReceiveDone, Timestamp};
 use crate::ring::PollError;
 
 /// The queue pairs whose requests a poll returns: one, or those of several connections.
@@ -14,6 +14,14 @@ pub(super) trait Polled {
 
     /// Takes the next completion, of any kind.
     fn take(&mut self) -> Result<Option<Completion>, PollError>;
+
+    /// Takes the next completion, of any kind, and writes the time of its CQE to `time`.
+    fn take_timed(&mut self, time: &mut Option<Timestamp>)
+    -> Result<Option<Completion>, PollError>;
+
+    /// Returns the place for the time of the CQE whose requests [`give_back`](Self::give_back)
+    /// returns. `None` if there are none.
+    fn held_time(&mut self) -> Option<&mut Option<Timestamp>>;
 
     /// Returns the first request that the completion just taken has retired, the last one with
     /// this outcome. [`give_back`](Self::give_back) returns the others.
@@ -34,23 +42,34 @@ pub(super) fn next_of_any_kind<P: Polled>(
         if let Some(returned) = polled.give_back() {
             return Some(Ok(returned));
         }
-        let returned = match polled.take() {
+        let completion = match polled.take() {
             Ok(None) => return None,
+            Ok(Some(completion)) => completion,
             Err(error) => return Some(Err(error.into())),
-            Ok(Some(Completion::Send(done))) => polled.sent(Outcome::Sent(done)),
-            Ok(Some(Completion::Failed(failure))) if failure.queue == QueueKind::Send => {
-                polled.sent(Outcome::Failed(failure))
-            }
-            Ok(Some(Completion::Receive(done))) => polled.received(done),
-            Ok(Some(Completion::Failed(failure))) => polled.failed(failure),
-            // It retired nothing.
-            Ok(Some(Completion::UnexpectedCqe(unexpected))) => {
-                return Some(Err(EndpointError::UnexpectedCqe(unexpected)));
-            }
         };
         // A CQE was taken: without a request to return, the next one is looked at.
-        if let Some(returned) = returned {
-            return Some(Ok(returned));
+        if let Some(returned) = hand_out(polled, completion).transpose() {
+            return Some(returned);
         }
     }
+}
+
+/// Returns the first request that a completion has retired, if it has.
+#[inline(always)]
+pub(super) fn hand_out<P: Polled>(
+    polled: &mut P,
+    completion: Completion,
+) -> Result<Option<P::Returned>, EndpointError> {
+    Ok(match completion {
+        Completion::Send(done) => polled.sent(Outcome::Sent(done)),
+        Completion::Failed(failure) if failure.queue == QueueKind::Send => {
+            polled.sent(Outcome::Failed(failure))
+        }
+        Completion::Receive(done) => polled.received(done),
+        Completion::Failed(failure) => polled.failed(failure),
+        // It retired nothing.
+        Completion::UnexpectedCqe(unexpected) => {
+            return Err(EndpointError::UnexpectedCqe(unexpected));
+        }
+    })
 }

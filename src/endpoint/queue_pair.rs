@@ -10,7 +10,7 @@ use super::{
     Buffers, CallFailed, EndpointBatch, EndpointError, NoReceiver, Outcome, Owned, Receiver,
     Refused, Returned,
 };
-use crate::cqe::{Completion, Failure, ReceiveDone};
+use crate::cqe::{Completion, Failure, ReceiveDone, Timestamp};
 use crate::error::QueueError;
 use crate::ib::{Dci, INTERNAL, Rc, Recoverable, Transport};
 use crate::ring::poll::Found;
@@ -554,6 +554,27 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Polled for Endpoint<T, R, S> {
             Some(second) => second.poll(&mut queues),
             None => Ok(None),
         }
+    }
+
+    fn take_timed(
+        &mut self,
+        time: &mut Option<Timestamp>,
+    ) -> Result<Option<Completion>, PollError> {
+        let core = &mut self.core;
+        core.mark();
+        let mut queues = (&mut core.send, core.receive.queue_mut(INTERNAL));
+        let readers = core::iter::once(&mut self.completions).chain(&mut self.receive_completions);
+        for reader in readers {
+            if let Some((completion, at)) = reader.poll_timed(&mut queues)? {
+                *time = at;
+                return Ok(Some(completion));
+            }
+        }
+        Ok(None)
+    }
+
+    fn held_time(&mut self) -> Option<&mut Option<Timestamp>> {
+        self.core.retired.as_mut().map(|retired| &mut retired.time)
     }
 
     fn sent(&mut self, outcome: Outcome) -> Option<Returned> {

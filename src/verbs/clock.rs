@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use mlx5_sys::dv::{MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK, mlx5dv_context, mlx5dv_query_device};
 
 use super::Context;
+use crate::cqe::Timestamp;
 use crate::error::{Errno, Error, Result, check};
 
 /// `struct mlx5_ib_clock_info` of `rdma/mlx5-abi.h`: a page that the kernel writes and programs
@@ -40,9 +41,10 @@ const TRIES: u32 = 1 << 16;
 
 /// The clock of a device.
 ///
-/// CQEs carry its [raw counts](crate::expert::Peeked::timestamp). [`read`](Self::read) returns the
-/// conversion to time of day, without a system call. The kernel keeps the conversion in a page,
-/// which it updates now and then, following its own clock.
+/// CQEs of queues with free-running times carry its counts, which
+/// [timed polls](crate::ring::CqReader::poll_timed) return. [`read`](Self::read) returns the conversion
+/// to time of day, without a system call. The kernel keeps the conversion in a page, which it updates
+/// now and then, following its own clock.
 ///
 /// ```no_run
 /// # fn show() -> mlx5::Result<()> {
@@ -51,7 +53,7 @@ const TRIES: u32 = 1 << 16;
 /// let context = Context::open_first()?;
 /// let clock = DeviceClock::new(&context)?;
 /// if let (Some(count), Some(reading)) = (clock.count(), clock.read()) {
-///     println!("{count} is {} ns after 1970", reading.nanoseconds(count));
+///     println!("{count:?} is {} ns after 1970", reading.nanoseconds(count));
 /// }
 /// # Ok(())
 /// # }
@@ -117,7 +119,7 @@ impl DeviceClock {
     /// Returns the clock's present count, by an access to the HCA of about a microsecond. `None` if
     /// the kernel does not let programs read the register.
     #[doc(alias = "ibv_query_rt_values_ex")]
-    pub fn count(&self) -> Option<u64> {
+    pub fn count(&self) -> Option<Timestamp> {
         let register = self.register?;
         // SAFETY: both words lie in the register, which the context keeps mapped.
         let word = |at: usize| u64::from(u32::from_be(unsafe { register.add(at).read_volatile() }));
@@ -127,7 +129,7 @@ impl DeviceClock {
             let again = word(0);
             // Otherwise the lower word has passed zero between the two reads.
             if high == again {
-                return Some(high << 32 | low);
+                return Some(Timestamp::from_raw(high << 32 | low));
             }
             high = again;
         }
@@ -204,11 +206,13 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    /// Converts a count, such as a CQE's, before or after the reading, to nanoseconds since 1970.
+    /// Converts a count, such as a CQE's free-running time, before or after the reading, to
+    /// nanoseconds since 1970.
     /// The accuracy is that of the kernel's clock, and decreases with the age of the reading. The
     /// HCA's counter wraps: a count more than half a round away is taken for one of another round.
     #[doc(alias = "mlx5dv_ts_to_ns")]
-    pub fn nanoseconds(&self, count: u64) -> u64 {
+    pub fn nanoseconds(&self, count: Timestamp) -> u64 {
+        let count = count.raw();
         let after = count.wrapping_sub(self.cycles) & self.mask;
         let scaled = |counts: u64| u128::from(counts) * u128::from(self.mult);
         if after <= self.mask / 2 {
@@ -221,8 +225,14 @@ impl ClockReading {
         }
     }
 
+    /// Returns the time between two counts; zero if `later` is before `earlier`.
+    pub fn between(&self, earlier: Timestamp, later: Timestamp) -> Duration {
+        let (earlier, later) = (self.nanoseconds(earlier), self.nanoseconds(later));
+        Duration::from_nanos(later.saturating_sub(earlier))
+    }
+
     /// Converts a count to a time of the system.
-    pub fn time(&self, count: u64) -> SystemTime {
+    pub fn time(&self, count: Timestamp) -> SystemTime {
         UNIX_EPOCH + Duration::from_nanos(self.nanoseconds(count))
     }
 

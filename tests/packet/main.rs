@@ -6,6 +6,7 @@ mod keep;
 mod ports;
 mod receive;
 mod send;
+mod times;
 
 use mlx5::endpoint::SendEndpoint;
 use mlx5::ib::RawPacket;

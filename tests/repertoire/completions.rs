@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
+use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Timestamp};
 use mlx5::ib::{CqeCompression, Rc};
 use mlx5::ring::CqReader;
 use mlx5::verbs::attr::{CqeSize, ScatterToCqe};
@@ -286,7 +286,7 @@ fn completions_have_their_time() {
             |qp| qp,
         );
         assert!(a.completions.peek().unwrap().is_none());
-        let mut last = 0;
+        let mut last = Timestamp::from_raw(0);
         for _ in 0..100 {
             let count = clock.count().unwrap();
             let before = SystemTime::now();
@@ -300,7 +300,7 @@ fn completions_have_their_time() {
                 batch.ring();
             }
             let peeked = *a.completions.peek().unwrap().as_ref().unwrap();
-            let (at, bytes) = (peeked.timestamp(), peeked.bytes());
+            let (at, bytes) = (peeked.timestamp().unwrap(), peeked.bytes());
             assert_eq!((peeked.opcode(), peeked.qpn()), (0, a.send.qpn()));
             let after = SystemTime::now();
             assert!(count <= at && at <= clock.count().unwrap());

@@ -30,6 +30,7 @@ mod sharing;
 mod tags;
 mod tags_processes;
 mod takeover;
+mod times;
 mod unread;
 mod unreliable;
 mod upkeep;

@@ -34,7 +34,7 @@ fn sent<T: Transport>(channel: &mut Endpoint<T>, id: u64, operation: SendOperati
     returned.buffers
 }
 
-fn datagrams(rig: &Rig) -> Endpoint<Ud> {
+pub fn datagrams(rig: &Rig) -> Endpoint<Ud> {
     let cq = rig.cq(64);
     let qp = shape::<Ud>(rig, &cq).build().unwrap().init(&UdInitAttributes::new(1, QKEY)).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();

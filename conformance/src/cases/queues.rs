@@ -1,6 +1,6 @@
 //! Queues: rings that wrap, shared receives, forms of CQs, and ways of ringing.
 
-use mlx5::cqe::{Completion, SendOperation};
+use mlx5::cqe::{Completion, SendOperation, Timestamp};
 use mlx5::devx::Group;
 use mlx5::devx::ifc::cmd_hca_cap;
 use mlx5::expert::BlueFlameCopy;
@@ -394,17 +394,17 @@ fn time(bench: &mut Bench) -> Verdict {
         side.sent(id, SendOperation::Write)?;
         let after = count()?;
         let within = before <= at && at <= after;
-        holds(within, format!("CQE at {at}, posted at {before}, seen at {after}"))?;
+        holds(within, format!("CQE at {at:?}, posted at {before:?}, seen at {after:?}"))?;
     }
     bench.peer.has(0, b"now")
 }
 
 /// The time of the next CQE, which stays in the CQ.
-fn stamp(completions: &mut CqReader, patience: std::time::Duration) -> Verdict<u64> {
+fn stamp(completions: &mut CqReader, patience: std::time::Duration) -> Verdict<Timestamp> {
     let deadline = std::time::Instant::now() + patience;
     loop {
         if let Some(peeked) = completions.peek()? {
-            return Ok(peeked.timestamp());
+            return peeked.timestamp().ok_or_else(|| failed("the CQE is one of a failure"));
         }
         holds(std::time::Instant::now() < deadline, "no completion")?;
         std::thread::yield_now();

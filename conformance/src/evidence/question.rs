@@ -183,7 +183,7 @@ fn clock_rate(bench: &mut Bench<'_>) -> Verdict<Seen> {
     let (first, began) = (count()?, Instant::now());
     thread::sleep(READINGS);
     let (last, took) = (count()?, began.elapsed());
-    let rate = last.wrapping_sub(first) as f64 / took.as_secs_f64() / 1000.0;
+    let rate = last.counts_since(first) as f64 / took.as_secs_f64() / 1000.0;
     Ok(Seen::Numbers(vec![rate as u64], Unit::Kilohertz))
 }
 

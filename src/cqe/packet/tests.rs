@@ -33,7 +33,7 @@ fn fields_are_where_the_headers_have_them() {
     assert!(result.checksums_ok());
     assert_eq!((result.transport, result.stripped_vlan), (TransportHeader::Tcp, Some(0x6005)));
     assert_eq!((result.flow_tag, result.hash), (0x77, 0x1234_5678));
-    assert_eq!((result.checksum, result.timestamp), (0xabcd, 99));
+    assert_eq!((result.checksum, result.timestamp.raw()), (0xabcd, 99));
     cqe.hds_ip_ext = L3_OK;
     assert!(!info(&cqe).checksums_ok());
     cqe.l4_hdr_type_etc = 2 << 4 | L3_HDR_TYPE_IPV6 << L3_HDR_TYPE_SHIFT;

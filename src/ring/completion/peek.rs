@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::cqe::{CqeRef, Headers};
+use crate::cqe::{CqeRef, Headers, Timestamp};
 use crate::ring::{CqReader, PollError};
 
 /// The next CQE of a reader, which stays in the CQ: see [`CqReader::peek`].
@@ -17,11 +17,12 @@ use crate::ring::{CqReader, PollError};
 ///
 /// // SAFETY: the request names no memory.
 /// unsafe { sends.post(1, Nop::new().signaled())? };
-/// let timestamp = loop {
+/// let index = loop {
 ///     if let Some(cqe) = reader.peek()? {
-///         break cqe.timestamp();
+///         break cqe.wqe_counter();
 ///     }
 /// };
+/// assert_eq!(index, 0);
 /// assert!(reader.poll(&mut sends)?.is_some()); // takes the same CQE
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -31,12 +32,11 @@ pub struct Peeked<'a> {
 }
 
 impl Peeked<'_> {
-    /// The HCA's clock when it wrote the CQE, in counts of
-    /// [`DeviceClock`](crate::verbs::DeviceClock). In a compressed block: that of the block's
-    /// first.
+    /// The time at which the HCA wrote the CQE, in the format of the queue. In a compressed block:
+    /// that of the block's title. `None` of a failure.
     #[doc(alias = "ibv_wc_read_completion_ts")]
-    pub fn timestamp(&self) -> u64 {
-        self.cqe.timestamp()
+    pub fn timestamp(&self) -> Option<Timestamp> {
+        self.cqe.time()
     }
 
     /// Number of the queue pair; of a packet that a flow rule marked, the mark
@@ -123,8 +123,9 @@ impl fmt::Debug for Peeked<'_> {
 }
 
 impl CqReader {
-    /// Returns the next CQE, if there is one, without taking it: for fields that completions omit,
-    /// such as [its time](Peeked::timestamp). Costs some loads. Polls cost the same as without it.
+    /// Returns the next CQE, if there is one, without taking it: for fields that completions omit.
+    /// Costs some loads. Polls cost the same as without it. For the time alone,
+    /// [`poll_timed`](Self::poll_timed) costs less.
     ///
     /// # Errors
     /// [`PollError`], as the poll would.

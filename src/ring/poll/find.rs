@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use mlx5_sys::cqe::{FORMAT_INLINE_32, FORMAT_SHIFT, OPCODE_SHIFT, SOLICITED, opcode};
 
 use crate::cqe::{
-    Completion, CqeRef, QueueKind, ReceiveDone, ReceiveKind, SendDone, UnexpectedCqe,
+    Completion, CqeRef, QueueKind, ReceiveDone, ReceiveKind, SendDone, Timestamp, UnexpectedCqe,
     UnexpectedCqeReason,
 };
 use crate::ring::completion::reader::CqReader;
@@ -49,7 +49,7 @@ impl CqReader {
         queues: &mut Q,
     ) -> Result<Option<Completion>, PollError> {
         // SAFETY: `look_for` passes the place of the next CQE, which is not one to pause at.
-        let take = |reader: &mut Self, at| unsafe { reader.take_at(at) };
+        let take = |reader: &mut Self, at, _: &CqeRef<'_>| unsafe { reader.take_at(at) };
         match self.look_for::<true, Q>(queues, take) {
             Found::Nothing => Ok(None),
             Found::Send(done) => Ok(Some(Completion::Send(done))),
@@ -65,6 +65,61 @@ impl CqReader {
                 Ok(Some(unsafe { other.assume_init() }))
             }
         }
+    }
+
+    /// Takes the next completion, if there is one, with the time at which the HCA wrote its CQE.
+    /// `None` instead of the time of a [`Failed`](Completion::Failed). Compressed CQEs have the time
+    /// of their title. Costs two loads more than [`poll`](Self::poll).
+    ///
+    /// ```
+    /// # let rig::Link { mut reader, mut sends, pd, .. } = rig::link()?;
+    /// use mlx5::verbs::DeviceClock;
+    /// use mlx5::wqe::Nop;
+    ///
+    /// let clock = DeviceClock::new(pd.context())?;
+    /// // SAFETY: a NOP names no memory.
+    /// unsafe { sends.post(7, Nop::new().signaled())? };
+    /// let (completion, time) = loop {
+    ///     if let Some(timed) = reader.poll_timed(&mut sends)? {
+    ///         break timed;
+    ///     }
+    /// };
+    /// if let (Some(time), Some(reading)) = (time, clock.read()) {
+    ///     println!("{completion:?} at {:?}", reading.time(time));
+    /// }
+    /// # assert!(time.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`PollError`]; nothing is taken then.
+    #[doc(alias = "ibv_wc_read_completion_ts")]
+    #[inline]
+    pub fn poll_timed<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+    ) -> Result<Option<(Completion, Option<Timestamp>)>, PollError> {
+        let mut time = None;
+        let take = |reader: &mut Self, at, cqe: &CqeRef<'_>| {
+            // Before the HCA gets the CQE back.
+            time = Some(cqe.timestamp());
+            // SAFETY: `look_for` passes the place of the next CQE, which is not one to pause at.
+            unsafe { reader.take_at(at) };
+        };
+        let completion = match self.look_for::<true, Q>(queues, take) {
+            Found::Nothing => return Ok(None),
+            Found::Send(done) => Completion::Send(done),
+            Found::Receive(done) => Completion::Receive(done),
+            Found::Other => {
+                let mut other = MaybeUninit::uninit();
+                if !self.take_other_timed(queues, &mut other, &mut time)? {
+                    return Ok(None);
+                }
+                // SAFETY: `take_other_timed` returned true, so it wrote a completion.
+                unsafe { other.assume_init() }
+            }
+        };
+        Ok(Some((completion, time)))
     }
 
     /// Returns an iterator over the completions that are there. Each step is a
@@ -102,11 +157,11 @@ impl CqReader {
     /// The likely send queue completes on this CQ: that is not looked at.
     #[inline(always)]
     pub(crate) unsafe fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
-        self.look_for::<false, Q>(queues, |_, _| {})
+        self.look_for::<false, Q>(queues, |_, _, _| {})
     }
 
     /// Finds the next CQE, if it is a usual one and not one to pause at. Retires its request in its
-    /// queue, and calls `take` with the CQE's address.
+    /// queue, and calls `take` with the CQE and its address.
     ///
     /// With `ANY`, the CQE may be of any plain request of the likely queue, and may hold a short
     /// message. Otherwise it is of the queue's oldest request only, which completes on this CQ, and
@@ -115,7 +170,7 @@ impl CqReader {
     fn look_for<const ANY: bool, Q: Queues + ?Sized>(
         &mut self,
         queues: &mut Q,
-        take: impl FnOnce(&mut Self, NonNull<u8>),
+        take: impl FnOnce(&mut Self, NonNull<u8>, &CqeRef<'_>),
     ) -> Found {
         self.timing.begin();
         let at = self.consumer.place();
@@ -135,7 +190,7 @@ impl CqReader {
                     let done = side.done(&entry, &cqe);
                     self.timing.stamp(Phase::Decode);
                     self.flight.cqe(&cqe);
-                    take(self, at);
+                    take(self, at, &cqe);
                     side.release();
                     return Found::Send(done);
                 }
@@ -159,7 +214,7 @@ impl CqReader {
         queues: &mut Q,
         at: NonNull<u8>,
         op_own: u32,
-        take: impl FnOnce(&mut Self, NonNull<u8>),
+        take: impl FnOnce(&mut Self, NonNull<u8>, &CqeRef<'_>),
     ) -> Found {
         // A responder's success. The most frequent one is compared as a whole.
         let mut code = u32::from(opcode::RESP_SEND);
@@ -184,7 +239,7 @@ impl CqReader {
         };
         let Some((id, qpn)) = retired else { return Found::Other };
         let done = self.decode_receive(id, qpn, code, &cqe);
-        take(self, at);
+        take(self, at, &cqe);
         Found::Receive(done)
     }
 
@@ -283,6 +338,29 @@ impl CqReader {
             }
         }
         self.take_any(queues, into)
+    }
+
+    /// Takes the next CQE like [`take_other`](Self::take_other), and writes its time to `time`.
+    #[inline(never)]
+    pub(crate) fn take_other_timed<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+        into: &mut MaybeUninit<Completion>,
+        time: &mut Option<Timestamp>,
+    ) -> Result<bool, PollError> {
+        match self.look_ahead() {
+            // Software owns the CQE until it is taken, so `take_other` takes this one.
+            Ok(Some(cqe)) => *time = cqe.time(),
+            // A CQE that came in between would be taken without its time: the next poll takes it.
+            Ok(None) => return Ok(false),
+            Err(error) => {
+                if error == PollError::DeviceFailed {
+                    queues.device_failed();
+                }
+                return Err(error);
+            }
+        }
+        self.take_other(queues, into)
     }
 
     /// Slow path of [`take_other`](Self::take_other): handles every CQE format.

@@ -36,9 +36,28 @@ fn counts_are_converted_as_by_libmlx5() {
                 // There libmlx5's difference is negative, and the result centuries off.
                 continue;
             }
-            assert_eq!(reading.nanoseconds(count), mlx5dv_ts_to_ns(&info, count), "{reading:?}");
+            let here = reading.nanoseconds(Timestamp::from_raw(count));
+            assert_eq!(here, mlx5dv_ts_to_ns(&info, count), "{reading:?}");
         }
     }
+}
+
+#[test]
+fn the_time_between_counts_is_scaled_and_never_negative() {
+    // A count is 6.5 ns.
+    let (mult, shift, mask) = (13, 1, u64::MAX >> 1);
+    let reading = ClockReading {
+        nsec: 1 << 60,
+        cycles: 1_000,
+        frac: 0,
+        mult,
+        shift,
+        mask,
+        overflow_period: 0,
+    };
+    let [early, late] = [900, 1_100].map(Timestamp::from_raw);
+    assert_eq!(reading.between(early, late), Duration::from_nanos(1_300));
+    assert_eq!(reading.between(late, early), Duration::ZERO);
 }
 
 #[test]

@@ -5,18 +5,18 @@ mod peek {
     use mlx5::ring::*;
 
     #[cfg(misuse)]
-    fn late(completions: &mut CqReader, queue: &mut SendQueue) -> Result<u64, PollError> {
+    fn late(completions: &mut CqReader, queue: &mut SendQueue) -> Result<u32, PollError> {
         let Some(next) = completions.peek()? else { return Ok(0) };
         let _ = completions.poll(queue)?;
         //~^ E0499 cannot borrow *completions as mutable more than once at a time
-        Ok(next.timestamp())
+        Ok(next.byte_len())
     }
 
-    fn in_time(completions: &mut CqReader, queue: &mut SendQueue) -> Result<u64, PollError> {
+    fn in_time(completions: &mut CqReader, queue: &mut SendQueue) -> Result<u32, PollError> {
         let Some(next) = completions.peek()? else { return Ok(0) };
-        let time = next.timestamp();
+        let length = next.byte_len();
         let _ = completions.poll(queue)?;
-        Ok(time)
+        Ok(length)
     }
 }
 
