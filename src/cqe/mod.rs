@@ -22,4 +22,4 @@ pub use mlx5_diag::explain::Status;
 pub use mlx5_diag::text::QueueKind;
 pub(crate) use packet::PacketWords;
 pub use packet::{PacketInfo, TransportHeader};
-pub use timestamp::{RealTime, Timestamp};
+pub use timestamp::{RealTime, Timestamp, TimestampFormat};

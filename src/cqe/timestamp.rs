@@ -9,8 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// | free running | a count of the [HCA's clock](crate::verbs::DeviceClock) | [`ClockReading`](crate::verbs::ClockReading) |
 /// | real time | seconds and nanoseconds of the port's PTP clock | [`real_time`](Self::real_time) |
 ///
-/// Queues made by verbs have free-running times. A CQE of a failure has no time: the HCA writes the
-/// syndrome in its place.
+/// A CQE of a failure has no time: the HCA writes the syndrome in its place.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -26,6 +25,37 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
+
+/// The format of the times in the CQEs of a queue (`ts_format`).
+///
+/// Queues made by verbs have free-running times, where the device has that format. Queues made by
+/// command get the format that their builder is told, such as
+/// [`QueuePairBuilder::timestamps`](crate::verbs::QueuePairBuilder::timestamps). The HCA's context of
+/// any queue reports it: `ObjectContext::timestamp_format` of the module `devx`.
+///
+/// ```
+/// # use mlx5::cqe::{Timestamp, TimestampFormat};
+/// # use mlx5::verbs::ClockReading;
+/// # use std::time::SystemTime;
+/// /// The time of a completion, if its queue's format is known.
+/// fn time(format: TimestampFormat, reading: &ClockReading, stamp: Timestamp) -> Option<SystemTime> {
+///     match format {
+///         TimestampFormat::FreeRunning => Some(reading.time(stamp)),
+///         TimestampFormat::RealTime => Some(stamp.real_time()?.system_time()),
+///         TimestampFormat::Default => None,
+///     }
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimestampFormat {
+    /// Counts of the HCA's clock.
+    FreeRunning,
+    /// The one of the other two that the device is configured for (`REAL_TIME_CLOCK_ENABLE` of
+    /// mlxconfig).
+    Default,
+    /// Seconds and nanoseconds of the port's PTP clock.
+    RealTime,
+}
 
 impl Timestamp {
     /// Creates the value of 64 bits, in the host's byte order.
@@ -45,7 +75,8 @@ impl Timestamp {
     }
 
     /// Returns the time of a queue with real-time format. `None` for 64 bits that are no such time:
-    /// a queue with another format has almost always written them.
+    /// they are of a queue with another format then. Not every count is told apart so.
+    #[doc(alias = "ibv_wc_read_completion_wallclock_ns")]
     pub const fn real_time(self) -> Option<RealTime> {
         let nanoseconds = self.0 as u32;
         if nanoseconds >= 1_000_000_000 {

@@ -42,6 +42,7 @@ mod pending;
 mod qp;
 mod ring_spec;
 mod srq;
+mod timestamp;
 mod uar;
 mod umem;
 #[cfg(feature = "unproven")]

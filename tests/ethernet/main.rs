@@ -7,6 +7,7 @@ mod devx;
 mod processes;
 mod rules;
 mod striding;
+mod times;
 mod traffic;
 mod twin;
 

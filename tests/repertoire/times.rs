@@ -1,6 +1,6 @@
 //! The times of completions, in free-running format: of each transport, in both layers.
 
-use mlx5::cqe::{Completion, Timestamp};
+use mlx5::cqe::{Completion, Timestamp, TimestampFormat};
 use mlx5::endpoint::{Endpoint, Endpoints, MrSlice, Outcome, Returned, SendEndpoint};
 use mlx5::ib::{CqeCompression, Dci, Rc, Transport, Uc, Ud};
 use mlx5::ring::{CqReader, Queues, ReceiveConfig, SendConfig, SendQueue};
@@ -135,6 +135,16 @@ fn compressed_completions_have_the_time_of_their_title() {
     let times: Vec<_> = (0..6).map(|_| next_of(&mut a).1).collect();
     since(&clock, before, times[0]);
     assert_eq!(times, [times[0]; 6]);
+}
+
+#[test]
+fn real_time_is_refused_where_the_device_does_not_offer_it() {
+    let (rig, _clock) = rig();
+    let cq = rig.cq(16);
+    let asked = QueuePair::by_command(&rig.pd, &cq).timestamps(TimestampFormat::RealTime);
+    let error = asked.build().unwrap_err();
+    assert!(matches!(&error, mlx5::Error::NoCapability(_)), "{error}");
+    assert!(error.to_string().contains("times in real-time format"), "{error}");
 }
 
 /// Waits for a request that an endpoint returns.

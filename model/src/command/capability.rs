@@ -204,6 +204,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_WQ_SZ, LOG_MAX_WORK_QUEUE.into()),
         // On InfiniBand the driver has one of its own, with which it tests write-combining.
         (c::LOG_MAX_SQ, 23),
+        (c::SQ_TS_FORMAT, timestamp_formats(card)),
+        (c::RQ_TS_FORMAT, timestamp_formats(card)),
         // Counters, of which zero is none.
         (c::MAX_QP_CNT, 127),
         (c::OUT_OF_SEQ_CNT, 1),
@@ -258,6 +260,27 @@ fn on_demand(profile: Profile) -> Vec<(Field, u64)> {
         caps.extend(services.into_iter().map(|service| (service.within(transport), 1)));
     }
     caps
+}
+
+/// Values of `ts_format`: free running, the default, which is that here, and real time.
+const DEFAULT_FORMAT: u32 = 1;
+const REAL_TIME_FORMAT: u32 = 2;
+/// A capability: both formats.
+const BOTH_FORMATS: u64 = 2;
+
+/// Returns the formats that the times of queues may have. In a virtual machine, Linux's driver would
+/// set the PTP clock of a device with real time, and the function has none.
+fn timestamp_formats(card: &Card) -> u64 {
+    let offered = card.identity.profile.has(Feature::RealTime)
+        && card.identity.bus == Bus::Process
+        && card.identity.link == Link::Roce;
+    if offered { BOTH_FORMATS } else { 0 }
+}
+
+/// Returns whether a queue may have this `ts_format`.
+pub fn may_stamp(card: &Card, format: u32) -> bool {
+    format <= DEFAULT_FORMAT
+        || format == REAL_TIME_FORMAT && timestamp_formats(card) == BOTH_FORMATS
 }
 
 /// Returns 1 if send queues need no doorbell record.
@@ -362,6 +385,7 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
             (roce_cap::R_ROCE_MIN_SRC_UDP_PORT, 0xc000),
             (roce_cap::R_ROCE_MAX_SRC_UDP_PORT, 0xffff),
             (roce_cap::ROCE_ADDRESS_TABLE_SIZE, card.gid_table_size() as u64),
+            (roce_cap::QP_TS_FORMAT, timestamp_formats(card)),
         ],
         // A group that programs read before they decide what to do. The device has nothing of it.
         group::FLOW_TABLE | group::QOS => Vec::new(),

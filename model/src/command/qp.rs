@@ -5,7 +5,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::buffer::{self, Geometry};
-use super::capability::{LOG_MAX_RECORDLESS_SQ, LOG_MAX_STREAMS, MAX_RQ_WQE};
+use super::capability::{LOG_MAX_RECORDLESS_SQ, LOG_MAX_STREAMS, MAX_RQ_WQE, may_stamp};
 use super::umem::{self, RecordFields};
 use super::{Refusal, context, counter, get, owned, transition, uid};
 use crate::card::{Card, Feature};
@@ -62,7 +62,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     }
     let (service, role) = service(field(qpc::ST)).ok_or(Refusal::QpService)?;
     check_role(card, &role, field(qpc::DETH_SQPN), user)?;
-    check_modes(field)?;
+    check_modes(card, field)?;
     // The driver's queue for UMR changes keys of all protection domains, and has none.
     if !matches!(role, Role::Special(Special::Umr)) || field(qpc::PD) != 0 {
         let pd = card.objects.pds.get(field(qpc::PD)).ok_or(Refusal::NoPd)?;
@@ -144,7 +144,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
 }
 
 /// Checks the modes of a new queue pair.
-fn check_modes(field: impl Fn(Field) -> u32) -> Result<(), Refusal> {
+fn check_modes(card: &Card, field: impl Fn(Field) -> u32) -> Result<(), Refusal> {
     if field(qpc::PM_STATE) == 2 {
         return Err(Refusal::QpMigration);
     }
@@ -154,7 +154,7 @@ fn check_modes(field: impl Fn(Field) -> u32) -> Result<(), Refusal> {
     if field(qpc::END_PADDING_MODE) != 0 {
         return Err(Refusal::QpPadding);
     }
-    if field(qpc::TS_FORMAT) > 1 {
+    if !may_stamp(card, field(qpc::TS_FORMAT)) {
         return Err(Refusal::QpTimestamp);
     }
     Ok(())

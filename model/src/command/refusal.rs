@@ -211,7 +211,7 @@ refusals! {
     QpReceiveStride = 0x5c_0604, BadSize, "a receive WQE is longer than the capability";
     QpSignature = 0x5c_0605, BadParameter, "WQE signatures are not offered";
     QpScatter = 0x5c_0606, BadParameter, "cs_req or cs_res has no such value, or does not fit the CQE size";
-    QpTimestamp = 0x5c_0607, BadParameter, "real-time timestamps are not offered";
+    QpTimestamp = 0x5c_0607, BadParameter, "ts_format is neither free running, the default, nor an offered real time";
     QpNumber = 0x5c_0608, BadParameter, "the number of a new queue pair cannot be chosen";
     NoQp = 0x5c_0609, BadResource, "there is no such queue pair";
     QpState = 0x5c_060a, BadQpState, "the transition does not start from this state";
@@ -279,7 +279,7 @@ refusals! {
     RqtBusy = 0x5c_0e0e, BadResourceState, "a TIR still leads to the table of receive queues";
     RqtSize = 0x5c_0e0f, BadSize, "a table has a power of two of receive queues, within what it says and the capability";
     EthernetModify = 0x5c_0e10, BadParameter, "a field that is to be modified cannot be";
-    WorkQueueTimestamp = 0x5c_0e11, BadParameter, "ts_format is not that of the device's clock, which runs free";
+    WorkQueueTimestamp = 0x5c_0e11, BadParameter, "ts_format is neither free running, the default, nor an offered real time";
 
     NoFlowTable = 0x5c_0f01, BadResource, "there is no such flow table";
     FlowTableType = 0x5c_0f02, BadParameter, "the flow table's type is not offered, or not the one given";

@@ -29,6 +29,9 @@ pub enum Feature {
     /// Atomics of reliable connections on on-demand memory. A ConnectX-6 with firmware 20.37 has them,
     /// and a ConnectX-5 (a virtual function) and a ConnectX-6 Dx have not: evidence F114.
     OnDemandAtomics,
+    /// Times in CQEs as seconds and nanoseconds. Devices are configured for it
+    /// (`REAL_TIME_CLOCK_ENABLE`), and a ConnectX-6 Dx without that does not offer it: evidence F147.
+    RealTime,
     /// VLAN headers that the device inserts as the WQE says. A ConnectX-6 Dx does not offer that:
     /// evidence F144.
     VlanInsertion,
@@ -106,6 +109,7 @@ const GENERATIONS: [Generation; 5] = [
             Feature::DciStreams,
             Feature::Recordless,
             Feature::OnDemandAtomics,
+            Feature::RealTime,
         ],
         costs: devices::CONNECTX5,
     },
@@ -118,7 +122,7 @@ const GENERATIONS: [Generation; 5] = [
         clock_khz: 156_250,
         log_max_qp: 17,
         log_max_pd: 23,
-        lacks: &[Feature::DmaCopy, Feature::DciStreams, Feature::Recordless],
+        lacks: &[Feature::DmaCopy, Feature::DciStreams, Feature::Recordless, Feature::RealTime],
         costs: devices::CONNECTX6,
     },
     Generation {
@@ -135,6 +139,7 @@ const GENERATIONS: [Generation; 5] = [
             Feature::Recordless,
             Feature::TagMatching,
             Feature::OnDemandAtomics,
+            Feature::RealTime,
             Feature::VlanInsertion,
         ],
         costs: devices::CONNECTX6_DX,
@@ -148,7 +153,7 @@ const GENERATIONS: [Generation; 5] = [
         clock_khz: 1_000_000,
         log_max_qp: 17,
         log_max_pd: 23,
-        lacks: &[Feature::DmaCopy, Feature::Recordless],
+        lacks: &[Feature::DmaCopy, Feature::Recordless, Feature::RealTime],
         costs: devices::CONNECTX7,
     },
 ];

@@ -20,6 +20,11 @@ mod opcode {
     pub const RESPONDER_ERROR: u8 = 14;
 }
 
+/// `ts_format` of a queue: seconds and nanoseconds.
+const REAL_TIME: u32 = 2;
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
+
 impl Card {
     /// Writes the CQE of a completion to the queue's CQ, and the event it is armed for. What that
     /// means for queue pairs is left to [`Card::follow_up`].
@@ -39,6 +44,7 @@ impl Card {
             _ => self.port.pace.completes(cqn),
         }
         let peer = qp.get(qpc::REMOTE_QPN);
+        let format = qp.get(qpc::TS_FORMAT);
         let is_ethernet = qp.service == Service::Ethernet;
         let room = self.inline_room(completion.qp, requester);
         self.count_error(completion);
@@ -73,13 +79,12 @@ impl Card {
                     cqe[36..40].copy_from_slice(&completion.immediate);
                 }
                 cqe[44..48].copy_from_slice(&completion.length.to_be_bytes());
-                let ticks = self.identity.profile.ticks(self.clock.now());
-                cqe[48..56].copy_from_slice(&ticks.to_be_bytes());
+                cqe[48..56].copy_from_slice(&self.stamp(format).to_be_bytes());
             }
             Err(syndrome) => cqe[52..56].copy_from_slice(&syndrome.codes()),
         }
         // After the fields: a payload of format 1 takes the place of LID and source QP.
-        let mut format = 0;
+        let mut inline = 0;
         if let (Ok(()), Some(data)) = (completion.result, &completion.inline) {
             let mut data = data.clone();
             // In a CQE, this answer is most significant byte first whatever its order in memory (UCX,
@@ -91,11 +96,11 @@ impl Card {
                 0 => {}
                 n if n <= 32.min(room) => {
                     cqe[..n].copy_from_slice(&data);
-                    format = 1;
+                    inline = 1;
                 }
                 n if n <= room => {
                     before[..n].copy_from_slice(&data);
-                    format = 2;
+                    inline = 2;
                 }
                 n => tracing::error!(n, room, "a payload does not fit a CQE"),
             }
@@ -117,11 +122,21 @@ impl Card {
         // Dumps of devices have the solicited bit in each error CQE but those of Ethernet receive
         // queues (E028, E029, F031).
         let marked = solicited || failed && (requester || !is_ethernet);
-        cqe[63] = code << 4 | format << 2 | u8::from(marked) << 1;
+        cqe[63] = code << 4 | inline << 2 | u8::from(marked) << 1;
         if failed {
             cqe[62] = signature(cqe);
         }
         self.post_cqe(cqn, &mut entry, solicited || failed);
+    }
+
+    /// Returns the present time in a queue's `ts_format`. Real time is that of a PTP clock that was
+    /// never set: the time since the device was created.
+    fn stamp(&self, format: u32) -> u64 {
+        let now = self.clock.now();
+        if format == REAL_TIME {
+            return now / SECOND << 32 | now % SECOND;
+        }
+        self.identity.profile.ticks(now)
     }
 
     /// How many bytes of payload the queue's CQEs can carry themselves: 0, 32 or 64. A payload

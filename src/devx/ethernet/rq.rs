@@ -9,10 +9,12 @@ use mlx5_sys::ifc::{
 
 use super::super::domain::Domain;
 use super::super::ring_spec::{Asked, AskedReceives, RingSpec};
+use super::super::timestamp::Stamped;
 use super::super::umem::{Memory, Places, places};
 use super::super::{Command, Object, QueueCounters};
 use super::inline::needs_header;
 use super::queue::{Queue, ring};
+use crate::cqe::TimestampFormat;
 use crate::error::Result;
 use crate::ib::capability::Group;
 use crate::ib::{INTERNAL, Internal, RawPacket};
@@ -76,6 +78,7 @@ pub struct RqBuilder<'a> {
     user_index: u32,
     strip_vlan: bool,
     counters: Option<QueueCounters>,
+    timestamps: Option<TimestampFormat>,
     places: Places,
 }
 
@@ -91,6 +94,7 @@ impl Rq {
             user_index: 0,
             strip_vlan: false,
             counters: None,
+            timestamps: None,
             places: Places::default(),
         }
     }
@@ -203,6 +207,13 @@ impl RqBuilder<'_> {
         self
     }
 
+    /// Sets the format of the times in its completions, see
+    /// [`QueuePairBuilder::timestamps`](crate::verbs::QueuePairBuilder::timestamps).
+    pub fn timestamps(mut self, format: TimestampFormat) -> Self {
+        self.timestamps = Some(format);
+        self
+    }
+
     places!(places);
 
     /// Creates the queue, ready to receive. Two or three calls into the kernel, besides those for
@@ -223,6 +234,7 @@ impl RqBuilder<'_> {
             AskedReceives { wr: Asked("max_wr", self.max_wr), sge: Asked("max_sge", self.max_sge) };
         let spec = RingSpec::receives(asked, 1)?;
         spec.require_wqes(context, (WorkQueue::Receive, QUEUE), (asked.wr, asked.sge))?;
+        let timestamps = Stamped::Receive.format(context, self.timestamps)?;
         let memory = Memory::of(context, spec.bytes(), &self.places)?;
         // SAFETY: this call has just taken the part, and the queue does not exist yet.
         unsafe { memory.record.fill(0) };
@@ -232,12 +244,13 @@ impl RqBuilder<'_> {
         }
         let cq = self.cq.completions()?;
         let set = self.counters.as_ref().map_or(0, QueueCounters::number);
-        let own: [(Field, u64); 6] = [
+        let own: [(Field, u64); 7] = [
             (rqc::FLUSH_IN_ERROR_EN, 1),
             (rqc::VSD, (!self.strip_vlan).into()),
             (rqc::USER_INDEX, self.user_index.into()),
             (rqc::CQN, cq.cqn.into()),
             (rqc::COUNTER_SET_ID, set.into()),
+            (rqc::TS_FORMAT, timestamps),
             (rqc::STATE, 0),
         ];
         let inner = rqc::WQ.within(create_rq_in::CTX);

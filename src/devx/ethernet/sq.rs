@@ -7,11 +7,13 @@ use mlx5_sys::ifc::{Field, create_sq_in, create_sq_out, opcode, sqc, wq};
 
 use super::super::domain::Domain;
 use super::super::ring_spec::{Asked, AskedSends, RingSpec};
+use super::super::timestamp::Stamped;
 use super::super::umem::{Memory, Places, places};
 use super::super::{Command, Object, Uar, UarKind};
 use super::Tis;
 use super::inline::needs_header;
 use super::queue::{Queue, ring};
+use crate::cqe::TimestampFormat;
 use crate::error::Result;
 use crate::ib::{INTERNAL, Internal, RawPacket, Transport as _};
 use crate::ring::source::handover::Sends;
@@ -70,6 +72,7 @@ pub struct SqBuilder<'a> {
     max_inline: u32,
     user_index: u32,
     uar: Option<Uar>,
+    timestamps: Option<TimestampFormat>,
     places: Places,
 }
 
@@ -90,6 +93,7 @@ impl Sq {
             max_inline: 0,
             user_index: 0,
             uar: None,
+            timestamps: None,
             places: Places::default(),
         }
     }
@@ -178,6 +182,13 @@ impl SqBuilder<'_> {
         self
     }
 
+    /// Sets the format of the times in its completions, see
+    /// [`QueuePairBuilder::timestamps`](crate::verbs::QueuePairBuilder::timestamps).
+    pub fn timestamps(mut self, format: TimestampFormat) -> Self {
+        self.timestamps = Some(format);
+        self
+    }
+
     places!(places);
 
     /// Creates the queue, ready to send. Two or three calls into the kernel, besides those for its
@@ -206,6 +217,7 @@ impl SqBuilder<'_> {
             Some(uar) => uar.clone(),
             None => Uar::first_of(context, &UarKind::ALL)?.uar,
         };
+        let timestamps = Stamped::Send.format(context, self.timestamps)?;
         let memory = Memory::of(context, spec.bytes(), &self.places)?;
         // SAFETY: this call has just taken the part, and the queue does not exist yet.
         unsafe { memory.record.fill(0) };
@@ -213,7 +225,7 @@ impl SqBuilder<'_> {
         context.require_same("TIS", self.tis.context().as_raw())?;
         context.require_same("register", uar.context().as_raw())?;
         let cq = self.cq.completions()?;
-        let own: [(Field, u64); 7] = [
+        let own: [(Field, u64); 8] = [
             (sqc::FLUSH_IN_ERROR_EN, 1),
             // `MLX5_INLINE_MODE_NONE`, `MLX5_INLINE_MODE_L2`
             (sqc::MIN_WQE_INLINE_MODE, needs_header.into()),
@@ -221,6 +233,7 @@ impl SqBuilder<'_> {
             (sqc::CQN, cq.cqn.into()),
             (sqc::TIS_LST_SZ, 1),
             (sqc::TIS_NUM_0, self.tis.number().into()),
+            (sqc::TS_FORMAT, timestamps),
             (sqc::STATE, 0),
         ];
         let belongs: [(Field, u64); 2] =

@@ -4,15 +4,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use mlx5_sys::ifc::{
-    Field, cmd_hca_cap, cmd_hca_cap_2, create_qp_in, create_qp_out, opcode, qpc, roce_cap,
-};
+use mlx5_sys::ifc::{Field, cmd_hca_cap, cmd_hca_cap_2, create_qp_in, create_qp_out, opcode, qpc};
 use mlx5_sys::verbs::ibv_context;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::shape::Geometry;
 use super::{ByCommand, CommandPair, Firmware};
+use crate::cqe::TimestampFormat;
 use crate::devx::domain::{Domain, Home};
+use crate::devx::timestamp::Stamped;
 use crate::devx::umem::{Memory, Places, places};
 use crate::devx::{Command, DevxXrcd, QueueCounters, Uar, UarKind};
 use crate::error::{Error, Result};
@@ -97,6 +97,7 @@ pub struct CommandOptions {
     user_index: u32,
     counters: Option<QueueCounters>,
     uar: Option<Uar>,
+    timestamps: Option<TimestampFormat>,
     places: Places,
 }
 
@@ -178,6 +179,7 @@ impl CommandOptions {
             user_index: NO_INDEX,
             counters: None,
             uar: None,
+            timestamps: None,
             places: Places::default(),
         }
     }
@@ -202,6 +204,37 @@ impl<T: ByCommand> QueuePairBuilder<T, Firmware> {
     /// number.
     pub fn user_index(mut self, index: u32) -> Self {
         self.options.user_index = index;
+        self
+    }
+
+    /// Sets the format of the times in its CQEs. If not called: free running, or the default on
+    /// devices that do not have that. `build` fails with [`Error::NoCapability`] for real time where
+    /// the device does not offer it.
+    ///
+    /// ```
+    /// # // SAFETY: no other thread runs yet.
+    /// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+    /// # use mlx5_model as _;
+    /// # let context = mlx5::verbs::Context::open_first()?;
+    /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+    /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+    /// use mlx5::cqe::TimestampFormat;
+    /// use mlx5::devx::CommandTarget;
+    /// use mlx5::verbs::QueuePair;
+    ///
+    /// let builder = QueuePair::by_command(&pd, &cq).timestamps(TimestampFormat::RealTime);
+    /// match builder.build() {
+    ///     Ok(qp) => {
+    ///         let format = qp.object().object_context()?.timestamp_format();
+    ///         assert_eq!(format, Some(TimestampFormat::RealTime));
+    ///     }
+    ///     Err(error @ mlx5::Error::NoCapability(_)) => eprintln!("{error}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn timestamps(mut self, format: TimestampFormat) -> Self {
+        self.options.timestamps = Some(format);
         self
     }
 
@@ -283,8 +316,7 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
             (Some(_), _) | (None, Some(_)) => SHARED_RECEIVES,
             (None, None) => NO_RECEIVES,
         };
-        // `qp.h`: free running, or the default clock of the port, where queue pairs can choose.
-        let formats = context.capabilities().current(Group::Roce, roce_cap::QP_TS_FORMAT)?;
+        let timestamps = Stamped::Pair.format(context, options.timestamps)?;
         let fields: [(Field, u64); 24] = [
             (qpc::ST, T::ST.into()),
             (qpc::PM_STATE, MIGRATED),
@@ -300,7 +332,7 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
             (qpc::LOG_RQ_STRIDE, (geometry.receives.log_stride() - SEGMENT_SIZE.ilog2()).into()),
             (qpc::NO_SQ, geometry.sends.is_none().into()),
             (qpc::LOG_SQ_SIZE, geometry.sends.log_entries().into()),
-            (qpc::TS_FORMAT, formats.is_some_and(|format| format != 0).into()),
+            (qpc::TS_FORMAT, timestamps),
             (qpc::UAR_PAGE, uar.page_id().into()),
             // `NO_DBR_EXT`: software rings.
             (qpc::SEND_DBR_MODE, options.recordless.into()),

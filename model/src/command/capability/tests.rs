@@ -58,6 +58,28 @@ fn an_ethernet_port_takes_both_versions_of_ip_and_lists_of_addresses() {
 }
 
 #[test]
+fn real_time_is_offered_on_ethernet_in_a_process_alone() {
+    for (link, bus, formats) in [
+        (Link::Roce, Bus::Process, 2),
+        (Link::Roce, Bus::Pci, 0),
+        (Link::InfiniBand, Bus::Process, 0),
+    ] {
+        let mut rig = Rig::on(link);
+        rig.card.identity.bus = bus;
+        let general = rig.run(&ask(group::GENERAL, 1)).unwrap();
+        for field in [cmd_hca_cap::SQ_TS_FORMAT, cmd_hca_cap::RQ_TS_FORMAT] {
+            assert_eq!(field.get(&general[0x10..]), formats, "{link:?} {bus:?}");
+        }
+        if let Ok(roce) = rig.run(&ask(group::ROCE, 1)) {
+            assert_eq!(roce_cap::QP_TS_FORMAT.get(&roce[0x10..]), formats);
+        }
+        for (format, passes) in [(0, true), (1, true), (2, formats != 0), (3, false)] {
+            assert_eq!(may_stamp(&rig.card, format), passes, "{link:?} {bus:?} {format}");
+        }
+    }
+}
+
+#[test]
 fn the_board_has_a_name() {
     let mut rig = Rig::new();
     let query = Command::new(opcode::QUERY_ADAPTER, 0x10);
@@ -97,6 +119,7 @@ fn a_profile_refuses_the_operations_that_its_capabilities_leave_out() {
             rig.create_qp(sends, receives).set(of_qp(qpc::LOG_NUM_DCI_STREAM_CHANNELS), 2u64);
         let recordless = rig.create_qp(sends, receives).set(of_qp(qpc::SEND_DBR_MODE), 1u64);
         let tags = rig.create_xrq(receives);
+        let real_time = rig.create_qp(sends, receives).set(of_qp(qpc::TS_FORMAT), 2u64);
         for (feature, capability, reply, command, refusal) in [
             (
                 Feature::EnhancedCqes,
@@ -120,6 +143,13 @@ fn a_profile_refuses_the_operations_that_its_capabilities_leave_out() {
                 Refusal::QpRecordless,
             ),
             (Feature::TagMatching, cmd_hca_cap::TAG_MATCHING, &general, tags, Refusal::SrqType),
+            (
+                Feature::RealTime,
+                cmd_hca_cap::SQ_TS_FORMAT,
+                &general,
+                real_time,
+                Refusal::QpTimestamp,
+            ),
         ] {
             let has = profile.has(feature);
             assert_eq!(capability.get(&reply[0x10..]) != 0, has, "{profile:?} {feature:?}");

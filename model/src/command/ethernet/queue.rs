@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::super::buffer::{self, Geometry};
-use super::super::capability::{LOG_MAX_MESSAGE, LOG_MAX_WORK_QUEUE, MAX_RQ_WQE};
+use super::super::capability::{LOG_MAX_MESSAGE, LOG_MAX_WORK_QUEUE, MAX_RQ_WQE, may_stamp};
 use super::super::umem::{self, RecordFields};
 use super::super::{Refusal, context, counter, get, owned, qp, transition, uid};
 use crate::card::{Card, Link};
@@ -24,9 +24,6 @@ const CYCLIC_STRIDING: u32 = 3;
 const RST: u32 = 0;
 const RDY: u32 = 1;
 const ERR: u32 = 3;
-
-/// `ts_format`: free running, and the default, which is that here. Real time is the value behind them.
-const FREE_RUNNING_OR_DEFAULT: u32 = 1;
 
 /// The segment before the pointer of a WQE of strides, and that pointer.
 const STRIDING_WQE: usize = 32;
@@ -135,7 +132,7 @@ pub fn create_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     {
         return Err(Refusal::WorkQueueFeature);
     }
-    if field(sqc::TS_FORMAT) > FREE_RUNNING_OR_DEFAULT {
+    if !may_stamp(card, field(sqc::TS_FORMAT)) {
         return Err(Refusal::WorkQueueTimestamp);
     }
     let inner = |field: Field| get(&sqc[..], field.within(sqc::WQ));
@@ -166,6 +163,7 @@ pub fn create_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
         (qpc::PD, inner(wq::PD)),
         (qpc::UAR_PAGE, inner(wq::UAR_PAGE)),
         (qpc::CQN_SND, field(sqc::CQN)),
+        (qpc::TS_FORMAT, field(sqc::TS_FORMAT)),
         (qpc::USER_INDEX, field(sqc::USER_INDEX)),
         (qpc::DBR_ADDR, inner(wq::DBR_ADDR)),
     ]);
@@ -213,7 +211,7 @@ pub fn create_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     {
         return Err(Refusal::WorkQueueFeature);
     }
-    if field(rqc::TS_FORMAT) > FREE_RUNNING_OR_DEFAULT {
+    if !may_stamp(card, field(rqc::TS_FORMAT)) {
         return Err(Refusal::WorkQueueTimestamp);
     }
     let inner = |field: Field| get(&rqc[..], field.within(rqc::WQ));
@@ -228,6 +226,7 @@ pub fn create_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     let context = pair_context(&[
         (qpc::PD, inner(wq::PD)),
         (qpc::CQN_RCV, field(rqc::CQN)),
+        (qpc::TS_FORMAT, field(rqc::TS_FORMAT)),
         (qpc::USER_INDEX, field(rqc::USER_INDEX)),
         (qpc::COUNTER_SET_ID, field(rqc::COUNTER_SET_ID)),
         (qpc::DBR_ADDR, inner(wq::DBR_ADDR)),

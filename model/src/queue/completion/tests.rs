@@ -22,6 +22,23 @@ fn a_requester_cqe_has_its_fields_in_place() {
 }
 
 #[test]
+fn a_cqe_has_the_time_in_the_format_of_its_queue() {
+    let mut queue = Queue::new();
+    queue.rig.card.clock.advance(7_000_000_003);
+    let qp = queue.rig.card.objects.qps.get_mut(&queue.qp).unwrap();
+    qpc::TS_FORMAT.set(&mut qp.context[..], 2);
+    queue.rig.card.complete(&queue.sent(1, Ok(())));
+    queue.rig.card.complete(&queue.received(false));
+    for slot in [0, 1] {
+        assert_eq!(queue.cqe(slot)[48..56], [0, 0, 0, 7, 0, 0, 0, 3]);
+    }
+    let qp = queue.rig.card.objects.qps.get_mut(&queue.qp).unwrap();
+    qpc::TS_FORMAT.set(&mut qp.context[..], 1);
+    queue.rig.card.complete(&queue.sent(2, Ok(())));
+    assert_eq!(queue.cqe(2)[48..56], 7_000_000_003u64.to_be_bytes());
+}
+
+#[test]
 fn a_responder_cqe_has_its_fields_in_place() {
     let mut queue = Queue::new();
     queue.rig.card.complete(&queue.received(true));
