@@ -52,6 +52,7 @@ mod mw;
 mod pages;
 pub(crate) mod placement;
 mod port;
+mod ptp;
 pub(crate) mod qp;
 mod readiness;
 mod registration;
@@ -98,6 +99,7 @@ pub use mw::{MemoryWindow, Type1, Type2, WindowType};
 pub use pages::{HugePageSize, Pages};
 pub use pd::ProtectionDomain;
 pub(crate) use port::{LinkLayer, PortAttributes};
+pub use ptp::{PtpClock, PtpOffset};
 pub(crate) use qp::{
     AddressVector, AlternatePath, Capacities, GlobalRoute, InitAttributes, Makes, MigrationState,
     QpState, QueuePairAttributes, RtrAttributes, RtsAttributes, ScatterToCqe, UdInitAttributes,
