@@ -92,7 +92,11 @@ fn ethernet(reader: &mut Reader<'_, '_>) -> Option<()> {
     let length = if word & INSERT_VLAN != 0 { 0 } else { u32::from(word) };
     let least =
         if tso { reader.facts.min_header.max(ETHERNET_HEADER) } else { reader.facts.min_header };
-    if length < least {
+    let shared = reader.opcode == opcode::ENHANCED_MPSW;
+    if shared && word != 0 {
+        reader.report(segment, at + 12, Defect::HeaderShared { found: word });
+    }
+    if length < least && !shared {
         let defect = Defect::HeaderShort { found: length, expected: least };
         reader.report(segment, at + 12, defect);
     }
@@ -145,6 +149,57 @@ pub(super) fn memory(reader: &mut Reader<'_, '_>) {
     list(reader, false);
 }
 
+/// Reads packets to the end of the WQE, each a data segment. `None` if the WQE makes no sense.
+pub(super) fn packets(reader: &mut Reader<'_, '_>) -> Option<()> {
+    let (start, least) = (reader.at(), reader.facts.min_header);
+    if reader.rest().is_empty() {
+        reader.report(Segment::Data, start, Defect::NoPackets {});
+    }
+    while !reader.rest().is_empty() {
+        let at = reader.at();
+        let count = u32::from_be_bytes(*reader.rest().first_chunk()?);
+        let inline = count & INLINE_SEG != 0;
+        let segment = if inline { Segment::Inline } else { Segment::Data };
+        let length = if inline {
+            inlined(reader, count)?
+        } else {
+            let (data, at) = reader.take::<DataSeg>(Segment::Data)?;
+            reader.lists(at);
+            if !entry(reader, &data, at, false) {
+                continue;
+            }
+            count
+        };
+        if length < ETHERNET_HEADER {
+            reader.report(segment, at, Defect::PacketShort { length });
+        } else if !inline && least > 0 {
+            reader.report(segment, at, Defect::HeaderShort { found: 0, expected: least });
+        }
+        if let Some(max) = reader.facts.max_inline.filter(|max| inline && length > *max) {
+            reader.report(segment, at, Defect::InlineTooLong { length, max });
+        }
+    }
+    Some(())
+}
+
+/// An inline header with its bytes, to the end of their padding: how many they are. `None` if it makes
+/// no sense.
+fn inlined(reader: &mut Reader<'_, '_>, header: u32) -> Option<u32> {
+    let (at, length) = (reader.at(), header & INLINE_LENGTH);
+    if header & !(INLINE_SEG | INLINE_LENGTH) != 0 {
+        reader.report(Segment::Inline, at, Defect::InlineReserved { found: header });
+        return None;
+    }
+    let left = reader.rest().len();
+    if InlineHeader::SIZE + length as usize > left {
+        let left = (left - InlineHeader::SIZE) as u16;
+        reader.report(Segment::Inline, at, Defect::InlineBeyond { length, left });
+        return None;
+    }
+    reader.skip((InlineHeader::SIZE + length as usize).next_multiple_of(SEGMENT_SIZE));
+    Some(length)
+}
+
 /// Data to the end of the WQE: its bytes in all. `None` if it makes no sense.
 fn list(reader: &mut Reader<'_, '_>, may_inline: bool) -> Option<u64> {
     let start = reader.at();
@@ -161,25 +216,14 @@ fn list(reader: &mut Reader<'_, '_>, may_inline: bool) -> Option<u64> {
             bytes += if count == 0 { TWO_GIB } else { count.into() };
             continue;
         }
-        let length = count & INLINE_LENGTH;
         if !may_inline {
             reader.report(Segment::Inline, at, Defect::InlineForbidden {});
             return None;
         }
-        if count & !(INLINE_SEG | INLINE_LENGTH) != 0 {
-            reader.report(Segment::Inline, at, Defect::InlineReserved { found: count });
-            return None;
-        }
-        let left = reader.rest().len();
-        if InlineHeader::SIZE + length as usize > left {
-            let left = (left - InlineHeader::SIZE) as u16;
-            reader.report(Segment::Inline, at, Defect::InlineBeyond { length, left });
-            return None;
-        }
+        let length = inlined(reader, count)?;
         if length == 0 {
             reader.report(Segment::Inline, at, Defect::InlineEmpty {});
         }
-        reader.skip((InlineHeader::SIZE + length as usize).next_multiple_of(SEGMENT_SIZE));
         inline += length;
         bytes += u64::from(length);
         if let Some(max) = reader.facts.max_inline.filter(|max| inline > *max) {

@@ -287,8 +287,24 @@ defects! {
 
     /// An MSS where nothing is cut.
     MssUnused { /** The MSS. */ mss: u16 }
-    Suspicious "mss-unused", "the MSS is {mss}, and the operation sends one frame",
+    Suspicious "mss-unused", "the MSS is {mss}, and the operation cuts no frame",
         "use TSO, or clear the field";
+
+    /// A WQE for several packets without a packet.
+    NoPackets {}
+    Defect "no-packets", "sends several packets, and has none",
+        "write a data segment for each packet behind the Ethernet segment, and count it into ds";
+
+    /// A header or a tag in an Ethernet segment that several packets share.
+    HeaderShared { /** Length of the header, or bit 15 for a tag. */ found: u16 }
+    Defect "header-shared",
+        "the Ethernet segment has a header or a tag ({found:#06x}), and several packets share it",
+        "write whole packets, each into its own data segment; a tag goes into the packet";
+
+    /// A packet shorter than an Ethernet header.
+    PacketShort { /** Bytes. */ length: u32 }
+    Defect "packet-short", "a packet of {length} bytes, expected at least 14",
+        "write a whole packet: addresses, type and payload";
 
     /// Flags that no UMR has.
     UmrFlags { /** Those. */ flags: u8 }

@@ -156,6 +156,8 @@ bitflags::bitflags! {
         const TAG_MATCHING = 1 << 5;
         /// Queues that wait for others, and release others.
         const CROSS_CHANNEL = 1 << 6;
+        /// Several packets of Ethernet in one WQE.
+        const MULTI_PACKET = 1 << 7;
     }
 }
 
@@ -170,6 +172,7 @@ impl Capabilities {
             opcode::MMO => Capabilities::MMO,
             opcode::TAG_MATCHING => Capabilities::TAG_MATCHING,
             opcode::WAIT | opcode::SEND_EN => Capabilities::CROSS_CHANNEL,
+            opcode::ENHANCED_MPSW => Capabilities::MULTI_PACKET,
             _ => Capabilities::empty(),
         }
     }

@@ -232,6 +232,43 @@ fn seeds() -> Vec<(&'static str, Vec<Finding>)> {
         ),
         ("no-mss", one(facts(RawPacket), opcode::TSO, &[&ethernet(54), &sge()])),
         ("mss-unused", spoiled(facts(RawPacket), opcode::SEND, &[&ethernet(18), &sge()], 23, 1)),
+        ("no-packets", one(facts(RawPacket), opcode::ENHANCED_MPSW, &[&ethernet(0)])),
+        (
+            "header-shared",
+            one(facts(RawPacket), opcode::ENHANCED_MPSW, &[&ethernet(2), &inline(60)]),
+        ),
+        (
+            "packet-short",
+            one(facts(RawPacket), opcode::ENHANCED_MPSW, &[&ethernet(0), &inline(13), &sge()]),
+        ),
+        (
+            "packet-short",
+            one(facts(RawPacket), opcode::ENHANCED_MPSW, &[&ethernet(0), &data(13, 7, 8)]),
+        ),
+        (
+            "inline-beyond",
+            spoiled(facts(RawPacket), opcode::ENHANCED_MPSW, &[&ethernet(0), &inline(60)], 35, 61),
+        ),
+        (
+            "inline-too-long",
+            one(facts(RawPacket), opcode::ENHANCED_MPSW, &[&ethernet(0), &inline(61)]),
+        ),
+        (
+            "not-capable",
+            one(
+                Facts { capabilities: Capabilities::empty(), ..facts(RawPacket) },
+                opcode::ENHANCED_MPSW,
+                &[&ethernet(0), &sge()],
+            ),
+        ),
+        (
+            "header-short",
+            one(
+                Facts { min_header: 18, ..facts(RawPacket) },
+                opcode::ENHANCED_MPSW,
+                &[&ethernet(0), &inline(60), &sge()],
+            ),
+        ),
         ("umr-flags", spoiled(rc, opcode::UMR, &[&umr(4)], 16, 0x81)),
         ("translation-size", spoiled(rc, opcode::UMR, &[&umr(4)], 21, 5)),
         ("tag-operation", spoiled(rc, opcode::TAG_MATCHING, &[&[0; 32]], 16, 0x50)),
@@ -305,6 +342,16 @@ fn a_stale_data_segment_behind_the_record_is_not_taken_for_a_wqe() {
     ring.head = 115;
     ring.put(opcode::SEND, 8, &[&sge()]);
     assert_eq!(findings(facts(Transport::Rc), &ring, 115, 116), []);
+}
+
+#[test]
+fn packets_in_one_wqe_are_not_entries_of_one() {
+    // More than the four entries and 60 inline bytes of a request for one packet.
+    let packets: [&[u8]; 8] =
+        [&ethernet(0), &inline(60), &sge(), &sge(), &sge(), &sge(), &sge(), &inline(60)];
+    let found =
+        around(facts(Transport::RawPacket), |ring| ring.put(opcode::ENHANCED_MPSW, 8, &packets));
+    assert_eq!(found, []);
 }
 
 #[test]

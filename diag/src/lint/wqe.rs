@@ -240,6 +240,7 @@ fn check_ctrl(reader: &mut Reader<'_, '_>, ctrl: &Ctrl) {
         | opcode::ATOMIC_CS
         | opcode::ATOMIC_FA
         | opcode::NOP
+        | opcode::ENHANCED_MPSW
         | opcode::TAG_MATCHING => ctrl.modifier == 0,
         // WAIT, UMR, SET_PSV and others have modifiers in other drivers (DPDK `mlx5_prm.h`, Linux
         // `mlx5e`).
@@ -290,6 +291,10 @@ fn body(reader: &mut Reader<'_, '_>) -> Option<()> {
         opcode::SEND | opcode::SEND_IMM | opcode::SEND_INVAL | opcode::TSO => {
             data::destination(reader)?;
             data::payload(reader);
+        }
+        opcode::ENHANCED_MPSW => {
+            data::destination(reader)?;
+            data::packets(reader)?;
         }
         opcode::RDMA_WRITE | opcode::RDMA_WRITE_IMM => {
             data::destination(reader)?;

@@ -165,6 +165,7 @@ impl SendWqe<'_> {
             | opcode::SEND_IMM
             | opcode::SEND_INVAL
             | opcode::TSO
+            | opcode::ENHANCED_MPSW
             | opcode::RDMA_WRITE
             | opcode::RDMA_WRITE_IMM
             | opcode::RDMA_READ
