@@ -5,13 +5,16 @@
 
 mod support;
 
-use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::fs::{self, File};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::ptr::{null, null_mut};
 use std::time::Instant;
 
+use mlx5_model::trace::{Observed, Reader, What};
+use mlx5_sys::wqe::opcode;
 use support::{LIMIT, Model, namespace, turn};
 
 const PROMPT: &str = "testpmd> ";
@@ -40,6 +43,16 @@ impl Drop for Testpmd {
 impl Testpmd {
     /// Starts it on so many devices, with what the driver's argument says for each.
     fn start(devices: usize, argument: &str, options: &[&str]) -> Self {
+        Self::start_recorded(devices, argument, options, None)
+    }
+
+    /// The same, with a recording of what it does.
+    fn start_recorded(
+        devices: usize,
+        argument: &str,
+        options: &[&str],
+        recording: Option<&Path>,
+    ) -> Self {
         let (mut terminal, mut program) = (-1, -1);
         // SAFETY: the call writes the two descriptors; name and attributes are left out.
         let opened =
@@ -50,6 +63,7 @@ impl Testpmd {
             unsafe { (File::from_raw_fd(terminal), File::from_raw_fd(program)) };
         let mut command: Command = Model { roce: true, mode: None }.command("dpdk-testpmd");
         command.env("MLX5_MODEL_DEVICES", devices.to_string());
+        command.envs(recording.map(|path| ("MLX5_MODEL_TRACE", path)));
         command.args(["--no-huge", "--no-shconf", "--no-telemetry", "-m", "512", "--iova-mode=va"]);
         command.arg("--lcores=0@(0-1),1@(0-1)");
         for device in 0..devices {
@@ -269,4 +283,67 @@ fn rules_by_command_are_made_and_count() {
 #[test]
 fn rules_by_verbs_are_made_and_count() {
     rules_are_made_and_count(",dv_flow_en=0");
+}
+
+/// Returns the WQEs of several packets each by which it sends the burst of `start tx_first`.
+fn burst(argument: &str) -> Vec<Vec<u8>> {
+    let _turn = turn();
+    let name = format!("mlx5-dpdk-{}{argument}.trace", std::process::id());
+    let recording = std::env::temp_dir().join(name);
+    let options = ["--forward-mode=rxonly"];
+    let mut testpmd = Testpmd::start_recorded(1, argument, &options, Some(&recording));
+    testpmd.ask("start tx_first");
+    testpmd.until(|testpmd| testpmd.port(0).sent >= BURST);
+    testpmd.ask("stop");
+    testpmd.quit();
+    let reader = Reader::new(BufReader::new(File::open(&recording).expect("it was recorded")));
+    let events = reader.expect("a recording").events();
+    let wqes = events.filter_map(|event| match event.expect("a whole recording").what {
+        What::Observed(Observed::SendWqe { bytes, .. }) => Some(bytes.into_owned()),
+        _ => None,
+    });
+    let wqes: Vec<Vec<u8>> = wqes.filter(|wqe| wqe[3] == opcode::ENHANCED_MPSW).collect();
+    fs::remove_file(&recording).expect("it is there");
+    wqes
+}
+
+/// What DPDK writes, see the file.
+const WRITTEN: &str = include_str!("dpdk_multi_packet.txt");
+
+/// Returns the WQE of that name in the file.
+fn written(name: &str) -> Vec<u8> {
+    let lines = WRITTEN.lines().skip_while(|line| *line != name).skip(1);
+    let lines = lines.take_while(|line| !line.is_empty());
+    let bytes = lines.flat_map(|line| line.split(' ').filter(|word| !word.is_empty()));
+    bytes.map(|byte| u8::from_str_radix(byte, 16).expect("a byte")).collect()
+}
+
+/// Clears what differs from run to run: number, completion mode, sender's address, key and address.
+fn masked(mut wqe: Vec<u8>) -> Vec<u8> {
+    wqe[4..7].fill(0);
+    wqe[11] = 0;
+    let mut at = 32;
+    while at < wqe.len() {
+        match wqe[at] {
+            // 64 bytes of a packet, behind the inline header.
+            0x80 => {
+                wqe[at + 10..at + 16].fill(0);
+                at += 80;
+            }
+            _ => {
+                wqe[at + 4..at + 16].fill(0);
+                at += 16;
+            }
+        }
+    }
+    wqe
+}
+
+#[test]
+fn the_packets_of_a_burst_share_wqes() {
+    for (name, argument, wqes) in [("memory", "", 1), ("inline", ",txqs_min_inline=1", 3)] {
+        let burst = burst(argument);
+        assert_eq!(burst.len(), wqes, "{burst:02x?}");
+        assert_eq!(masked(burst[0].clone()), masked(written(name)), "{name}");
+    }
 }

@@ -343,6 +343,9 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
             (ethernet::VLAN_CAP, 1),
             (ethernet::WQE_VLAN_INSERT, card.identity.profile.has(Feature::VlanInsertion).into()),
             (ethernet::MAX_LSO_CAP, LOG_MAX_LSO.into()),
+            // Several packets in a WQE: drivers ask for both. Only the enhanced form is executed.
+            (ethernet::MULTI_PKT_SEND_WQE, 1),
+            (ethernet::ENHANCED_MULTI_PKT_SEND_WQE, 1),
             // No bytes of a header have to be in the WQE.
             (ethernet::WQE_INLINE_MODE, 2),
             (ethernet::RSS_IND_TBL_CAP, LOG_MAX_RQT.into()),

@@ -170,7 +170,10 @@ fn has(service: Service, code: u8) -> bool {
             opcode::NOP | opcode::SEND | opcode::SEND_IMM | opcode::WAIT | opcode::SEND_EN
         ),
         Service::Ethernet => {
-            matches!(code, opcode::NOP | opcode::SEND | opcode::TSO | opcode::DUMP)
+            matches!(
+                code,
+                opcode::NOP | opcode::SEND | opcode::TSO | opcode::DUMP | opcode::ENHANCED_MPSW
+            )
         }
     }
 }
@@ -236,7 +239,7 @@ fn fill(
     match control.opcode {
         // What follows the control segment of a NOP is only room.
         opcode::NOP => {}
-        opcode::SEND | opcode::TSO if service == Service::Ethernet => {
+        opcode::SEND | opcode::TSO | opcode::ENHANCED_MPSW if service == Service::Ethernet => {
             wqe.ethernet = Some(Box::new(segments.ethernet()?));
             wqe.data = segments.data(true)?;
         }

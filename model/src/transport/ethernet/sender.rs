@@ -1,6 +1,8 @@
 //! Turning WQEs into frames.
 
-use mlx5_sys::ifc::{qpc, sqc, tisc};
+use std::slice;
+
+use mlx5_sys::ifc::{Field, qpc, sqc, tisc};
 
 use super::super::{Completion, Transport};
 use super::LOG_MAX_LSO;
@@ -8,7 +10,8 @@ use super::{Ethernet, segments};
 use crate::card::Card;
 use crate::object::{Role, SNIFFER_TX, State};
 use crate::queue::{
-    Access, Data, Domain, EthernetSegment, FailedWqe, Fetch, Protection, SendWqe, Signal, Syndrome,
+    Access, Data, Denied, Domain, EthernetSegment, FailedWqe, Fetch, Protection, SendWqe, Signal,
+    Syndrome,
 };
 use crate::wire::Frame;
 use crate::wire::ethernet::{self, HEADER, Headers, TAG, VLAN};
@@ -20,6 +23,7 @@ const QUANTUM: usize = 16;
 const NOP: u8 = 0x00;
 const TSO: u8 = 0x0e;
 const DUMP: u8 = 0x23;
+const ENHANCED_MPSW: u8 = 0x29;
 
 impl Ethernet {
     /// Sends up to a quantum of requests.
@@ -60,23 +64,30 @@ fn limit(card: &Card, opcode: u8) -> u64 {
     if opcode == TSO { 1 << LOG_MAX_LSO } else { frame }
 }
 
-/// Checks length and keys of a gather list before memory is set aside for it.
-fn check(card: &Card, domain: Domain, wqe: &SendWqe, header: usize) -> Result<(), Syndrome> {
-    if header as u64 + wqe.length() > limit(card, wqe.opcode) {
-        tracing::debug!(qp = domain.qp, length = wqe.length(), "a WQE describes too many bytes");
+/// Checks length and keys of a gather list before memory is set aside for it. Returns the length.
+fn check(card: &Card, domain: Domain, list: &[Data], most: u64) -> Result<usize, Syndrome> {
+    let bytes: u64 = list.iter().map(Data::len).sum();
+    if bytes > most {
+        tracing::debug!(qp = domain.qp, bytes, "a WQE describes too many bytes");
         return Err(Syndrome::LocalLength);
     }
-    for data in &wqe.data {
+    for data in list {
         if let Data::Pointer { length, key, address } = data {
-            card.check(domain, *key, *address, (*length).into(), Access::LocalRead).map_err(
-                |denied| {
-                    tracing::debug!(qp = domain.qp, ?denied, "cannot gather");
-                    Syndrome::LocalProtection(Protection::Gather(denied))
-                },
-            )?;
+            let length = u64::from(*length);
+            card.check(domain, *key, *address, length, Access::LocalRead).map_err(denied)?;
         }
     }
-    Ok(())
+    Ok(bytes as usize)
+}
+
+/// Reads a gather list.
+fn gather(card: &Card, domain: Domain, list: &[Data], to: &mut [u8]) -> Result<(), Syndrome> {
+    card.gather(domain, list, 0, to).map_err(denied)
+}
+
+fn denied(denied: Denied) -> Syndrome {
+    tracing::debug!(?denied, "cannot gather");
+    Syndrome::LocalProtection(Protection::Gather(denied))
 }
 
 /// Sends what a request asks for: how many bytes it took from memory.
@@ -86,43 +97,99 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
     }
     let object = card.objects.qps.get(&qp).ok_or(Syndrome::LocalQpOperation)?;
     let domain = Domain { pd: object.get(qpc::PD), qp };
-    let header = wqe.ethernet.as_ref().map_or(0, |segment| segment.header.len());
-    check(card, domain, wqe, header)?;
-    let length = wqe.length() as usize;
-    let gather = |card: &Card, to: &mut [u8]| {
-        card.gather(domain, &wqe.data, 0, to).map_err(|denied| {
-            tracing::debug!(qp, ?denied, "cannot gather");
-            Syndrome::LocalProtection(Protection::Gather(denied))
-        })
-    };
+    let most = limit(card, wqe.opcode);
     if wqe.opcode == DUMP {
-        gather(card, &mut vec![0; length])?;
+        let length = check(card, domain, &wqe.data, most)?;
+        gather(card, domain, &wqe.data, &mut vec![0; length])?;
         return Ok(length as u32);
     }
     let segment = wqe.ethernet.as_deref().ok_or(Syndrome::LocalQpOperation)?;
-    let (least, tis) = match &object.role {
-        Role::EthernetSend(context) if sqc::TIS_LST_SZ.get(&context[..]) != 0 => {
-            (sqc::MIN_WQE_INLINE_MODE.get(&context[..]), sqc::TIS_NUM_0.get(&context[..]) as u32)
-        }
-        _ => return Err(Syndrome::LocalQpOperation),
-    };
-    let transport = card.objects.tises.get(tis).map(|tis| tis.get(tisc::TRANSPORT_DOMAIN));
-    let mut frame = segment.header.clone();
-    let inline = frame.len();
-    frame.resize(inline + length, 0);
-    gather(card, &mut frame[inline..])?;
-    if inline < inline_bytes(least as u32, &frame) {
-        tracing::warn!(qp, inline, "fewer bytes of header are in the WQE than the queue needs");
-        return Err(Syndrome::HeaderNotInline);
+    let Role::EthernetSend(context) = &object.role else { return Err(Syndrome::LocalQpOperation) };
+    let field = |field: Field| field.get(&context[..]) as u32;
+    if field(sqc::TIS_LST_SZ) == 0 {
+        return Err(Syndrome::LocalQpOperation);
     }
+    let queue = Queue {
+        domain,
+        least: field(sqc::MIN_WQE_INLINE_MODE),
+        transport: card
+            .objects
+            .tises
+            .get(field(sqc::TIS_NUM_0))
+            .map(|tis| tis.get(tisc::TRANSPORT_DOMAIN)),
+    };
+    if wqe.opcode == ENHANCED_MPSW {
+        if field(sqc::ALLOW_MULTI_PKT_SEND_WQE) == 0 {
+            tracing::warn!(qp, "the send queue may not send several packets by one WQE");
+            return Err(Syndrome::LocalQpOperation);
+        }
+        return send_each(card, &queue, &wqe.data, segment);
+    }
+    let inline = segment.header.len();
+    let length = check(card, domain, &wqe.data, most.saturating_sub(inline as u64))?;
+    let mut frame = segment.header.clone();
+    frame.resize(inline + length, 0);
+    gather(card, domain, &wqe.data, &mut frame[inline..])?;
+    queue.check_inline(inline, &frame)?;
     if wqe.opcode == TSO {
         for packet in segments::cut(&frame, inline, segment)? {
-            leave(card, packet, segment, transport)?;
+            leave(card, packet, segment, queue.transport)?;
         }
     } else {
-        leave(card, frame, segment, transport)?;
+        leave(card, frame, segment, queue.transport)?;
     }
     Ok(length as u32)
+}
+
+/// What a send queue says of its packets.
+struct Queue {
+    domain: Domain,
+    /// `min_wqe_inline_mode`
+    least: u32,
+    /// Its transport domain.
+    transport: Option<u32>,
+}
+
+impl Queue {
+    /// Checks that enough of a frame is in the WQE itself.
+    fn check_inline(&self, inline: usize, frame: &[u8]) -> Result<(), Syndrome> {
+        if inline < inline_bytes(self.least, frame) {
+            let qp = self.domain.qp;
+            tracing::warn!(qp, inline, "fewer bytes of header are in the WQE than the queue needs");
+            return Err(Syndrome::HeaderNotInline);
+        }
+        Ok(())
+    }
+}
+
+/// Sends each data segment as a packet of its own (enhanced multi-packet WQE). Packets before one that
+/// cannot be sent have left.
+fn send_each(
+    card: &mut Card,
+    queue: &Queue,
+    packets: &[Data],
+    segment: &EthernetSegment,
+) -> Result<u32, Syndrome> {
+    // No header and no tag: the segment is that of all packets (DPDK, `mlx5_tx.h`).
+    if packets.is_empty()
+        || !segment.header.is_empty()
+        || segment.insert.is_some()
+        || segment.maximum != 0
+    {
+        return Err(Syndrome::LocalQpOperation);
+    }
+    let (most, mut all) = (limit(card, ENHANCED_MPSW), 0);
+    for packet in packets {
+        let list = slice::from_ref(packet);
+        let inline = if let Data::Inline(bytes) = packet { bytes.len() } else { 0 };
+        let length = check(card, queue.domain, list, most)?;
+        let mut frame = vec![0; length];
+        gather(card, queue.domain, list, &mut frame)?;
+        queue.check_inline(inline, &frame)?;
+        leave(card, frame, segment, queue.transport)?;
+        all += length as u32;
+    }
+    Ok(all)
 }
 
 /// How many bytes of a frame have to be in the WQE itself (`mlx5_ifc.h`, `min_wqe_inline_mode`):

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use libc::c_int;
 use mlx5_sys::ifc::{
     Field, alloc_transport_domain_in, alloc_transport_domain_out, atomic_caps, cmd_hca_cap,
-    create_uctx_in, create_uctx_out, device_mem_cap, odp_cap, opcode, query_adapter_in,
-    query_adapter_out, query_adapter_param_block, query_hca_cap_in, query_hca_cap_out,
-    query_special_contexts_in, query_special_contexts_out,
+    create_uctx_in, create_uctx_out, device_mem_cap, odp_cap, opcode,
+    per_protocol_networking_offload_caps as ethernet, query_adapter_in, query_adapter_out,
+    query_adapter_param_block, query_hca_cap_in, query_hca_cap_out, query_special_contexts_in,
+    query_special_contexts_out,
 };
 use zerocopy::IntoBytes;
 
@@ -224,7 +225,7 @@ pub(crate) fn query_extended(file: &CommandFile, request: &Request) -> Result<()
         ..Default::default()
     };
     request.reply_short(reply.as_bytes())?;
-    request.reply_driver(&driver(file, request.driver_room()))
+    request.reply_driver(&driver(file, request.driver_room())?)
 }
 
 /// `ib_uverbs_tm_caps`: header bytes of a message that is fetched, tags, flags, operations under way,
@@ -245,7 +246,7 @@ fn tags(caps: &super::super::driver::command::Caps) -> [u32; 6] {
 }
 
 /// `mlx5_ib_query_device_resp`.
-fn driver(file: &CommandFile, room: usize) -> Vec<u8> {
+fn driver(file: &CommandFile, room: usize) -> Result<Vec<u8>> {
     /// Offsets in the structure.
     const LENGTH: usize = 104;
     const FLAGS: usize = 60;
@@ -256,7 +257,11 @@ fn driver(file: &CommandFile, room: usize) -> Vec<u8> {
     let caps = &file.function().caps;
     const SEGMENTATION: usize = 8;
     const SPREADING: usize = 16;
+    const SEVERAL: usize = 56;
     const STRIDING: usize = 72;
+    /// `MLX5_IB_ALLOW_MPW`, `MLX5_IB_SUPPORT_EMPW`
+    const ALLOWED: u32 = 1 << 1;
+    const ENHANCED: u32 = 1 << 2;
     let mut reply = vec![0; LENGTH];
     let mut word = |at: usize, value: u32| reply[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     word(4, room.min(LENGTH) as u32);
@@ -272,6 +277,12 @@ fn driver(file: &CommandFile, room: usize) -> Vec<u8> {
         // Addresses and ports of either protocol; Toeplitz's hash.
         word(SPREADING, 0xff);
         word(SPREADING + 8, 1);
+        let flag = |field, flag| group(file, ETHERNET, field).map(|has| has.min(1) as u32 * flag);
+        word(
+            SEVERAL,
+            flag(ethernet::MULTI_PKT_SEND_WQE, ALLOWED)?
+                | flag(ethernet::ENHANCED_MULTI_PKT_SEND_WQE, ENHANCED)?,
+        );
     }
     if caps.has(cmd_hca_cap::STRIDING_RQ) {
         let ((bytes, most_bytes), (strides, most_strides)) = (wq::STRIDE_BYTES, wq::STRIDES);
@@ -289,7 +300,7 @@ fn driver(file: &CommandFile, room: usize) -> Vec<u8> {
     );
     reply[STREAMS] = caps.get(cmd_hca_cap::LOG_MAX_DCI_STREAM_CHANNELS) as u8;
     reply[STREAMS + 1] = caps.get(cmd_hca_cap::LOG_MAX_DCI_ERRORED_STREAMS) as u8;
-    reply
+    Ok(reply)
 }
 
 /// The bit of queue pairs for frames of Ethernet among types (`1 << IB_QPT_RAW_PACKET`).
@@ -393,6 +404,7 @@ fn describe(file: &CommandFile) -> Result<QueryDevice> {
 }
 
 /// Groups of capabilities.
+const ETHERNET: u32 = 1;
 const ODP: u32 = 2;
 const DEVICE_MEMORY: u32 = 0xf;
 
@@ -406,6 +418,11 @@ fn group(file: &CommandFile, group: u32, field: Field) -> Result<u64> {
         Err(Errno::EINVAL) => Ok(0),
         Err(error) => Err(error),
     }
+}
+
+/// Returns whether a send queue may send several packets by one WQE.
+pub(super) fn sends_several(file: &CommandFile) -> Result<bool> {
+    Ok(group(file, ETHERNET, ethernet::MULTI_PKT_SEND_WQE)? != 0)
 }
 
 /// Returns the operations of a transport that may use on-demand memory, as flags of verbs.

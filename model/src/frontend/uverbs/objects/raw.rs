@@ -16,8 +16,8 @@ use super::super::driver::umem::Umem;
 use super::super::process::errno::{Errno, Result};
 use super::super::process::user;
 use super::super::request::abi::{CreateQpDriver, CreateQpDriverReply, CreateRssDriver};
-use super::cq;
 use super::file::CommandFile;
+use super::{cq, device};
 
 /// States of send and receive queues (`MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
 pub(super) const RST: u32 = 0;
@@ -126,6 +126,8 @@ fn fill(file: &CommandFile, parts: &Parts<'_>, record: u64, raw: &mut Raw) -> Re
             command.set(field.within(create_sq_in::CTX), value);
         };
         context(sqc::FLUSH_IN_ERROR_EN, 1);
+        // The kernel allows it where the device can.
+        context(sqc::ALLOW_MULTI_PKT_SEND_WQE, device::sends_several(file)?.into());
         context(sqc::STATE, RST.into());
         context(sqc::USER_INDEX, given.uidx.into());
         context(sqc::CQN, cq.number.into());

@@ -3,6 +3,7 @@
 mod filter;
 mod jumbo;
 mod receive;
+mod several;
 
 use mlx5_sys::ifc::{
     Field, create_cq_out, create_flow_group_in, create_flow_group_out, create_flow_table_in,
