@@ -114,6 +114,8 @@ pub enum SendOperation {
     /// TSO: a large send of Ethernet.
     #[doc(alias = "IBV_WC_TSO")]
     LargeSend,
+    /// Several Ethernet packets.
+    MultiPacket,
     /// DUMP: memory was read and not sent.
     Dump,
     /// An opcode that this crate does not post.
@@ -158,6 +160,7 @@ impl SendOperation {
             opcode::UMR => Self::Umr,
             opcode::SET_PSV => Self::SetPsv,
             opcode::TSO => Self::LargeSend,
+            opcode::ENHANCED_MPSW => Self::MultiPacket,
             opcode::DUMP => Self::Dump,
             other => Self::Other(other),
         }

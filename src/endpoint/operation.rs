@@ -6,9 +6,9 @@ use super::{Buffers, MrSlice};
 use crate::ib::Access;
 use crate::ring::source::DomainId;
 use crate::wqe::{
-    CompareSwap, EthSend, EthTso, FetchAdd, Inline, InlineBytes, InlineGather, MaskedCompareSwap,
-    MaskedFetchAdd, Nop, Number, Payload, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm,
-    SendInvalidate, SendMessage, SgeList, To,
+    CompareSwap, EthMultiPacket, EthSend, EthTso, FetchAdd, Inline, InlineBytes, InlineGather,
+    MaskedCompareSwap, MaskedFetchAdd, Nop, Number, PacketList, Payload, RdmaRead, RdmaWrite,
+    RdmaWriteImm, SendImm, SendInvalidate, SendMessage, SgeList, To,
 };
 
 /// A payload or an operation that names memory by slices only, so that it can be posted without
@@ -105,6 +105,12 @@ without_memory! {
     [] Inline<'_>;
     [const N: usize] InlineBytes<N>;
     [] InlineGather<'_>;
+    [] &[Inline<'_>];
+    [const N: usize] &[InlineBytes<N>];
+    [] &[InlineGather<'_>];
+    [const N: usize] [Inline<'_>; N];
+    [const N: usize, const M: usize] [InlineBytes<N>; M];
+    [const N: usize] [InlineGather<'_>; N];
     [] Nop;
 }
 
@@ -136,6 +142,7 @@ with_memory_of! {
     [P: SgeList + Owned] RdmaRead<P>, payload, into_payload, Access::LOCAL_WRITE;
     [P: Payload + Owned] EthSend<'_, P>, payload, into_payload, Access::empty();
     [P: Payload + Owned] EthTso<'_, P>, payload, into_payload, Access::empty();
+    [L: PacketList + Owned] EthMultiPacket<L>, packets, into_packets, Access::empty();
     [] CompareSwap<MrSlice>, old, into_old, Access::LOCAL_WRITE;
     [] FetchAdd<MrSlice>, old, into_old, Access::LOCAL_WRITE;
     [N: Number] MaskedCompareSwap<N, MrSlice>, old, into_old, Access::LOCAL_WRITE;

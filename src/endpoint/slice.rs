@@ -8,8 +8,8 @@ use crate::ib::Access;
 use crate::ring::source::DomainId;
 use crate::verbs::MemoryRegion;
 use crate::wqe::{
-    EncodeError, EncodePayload, EncodeWord, Limits, OldValue, Payload, Remote, Segment, Segments,
-    Sge, SgeList, Word, data_segment,
+    EncodeError, EncodePayload, EncodeWord, Limits, OldValue, OneSegment, PacketPayload, Payload,
+    Remote, Segment, Segments, Sge, SgeList, Word, data_segment,
 };
 
 /// A part of a memory region that nothing else holds.
@@ -296,6 +296,14 @@ impl EncodeWord for MrSlice {
 
 impl Payload for MrSlice {}
 impl SgeList for MrSlice {}
+impl PacketPayload for MrSlice {}
+
+impl OneSegment for MrSlice {
+    #[inline(always)]
+    fn length(&self) -> u64 {
+        self.entry().length.into()
+    }
+}
 
 /// Encodes like the slice's scatter/gather entry, but the segment is stored ready.
 impl EncodePayload for MrSlice {

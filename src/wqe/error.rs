@@ -42,6 +42,14 @@ pub enum EncodeError {
     TooManyEntries,
     /// A piece of an interleaved layout is over 65,535 bytes, with the gap after it.
     StrideTooLong,
+    /// Several packets by one WQE, on a device that has no such WQEs.
+    NoMultiPacket,
+    /// A request for several packets without a packet.
+    NoPackets,
+    /// More packets than one WQE holds, or longer ones.
+    TooManyPackets,
+    /// One of several packets is shorter than an Ethernet header.
+    PacketTooShort,
     /// A WQE given as bytes: their number is 0, not a multiple of 16, or more than 1008.
     WqeLength,
     /// A WQE given as bytes: the size in the ctrl segment differs from the number of bytes.
@@ -80,6 +88,18 @@ impl fmt::Display for EncodeError {
             Self::StrideTooLong => f.write_str(
                 "piece and skip of an interleaved layout are together longer than 65,535 bytes",
             ),
+            Self::NoMultiPacket => f.write_str(
+                "the device has no WQEs for several packets (enhanced_multi_pkt_send_wqe): post \
+                 each packet by a request of its own (EthSend)",
+            ),
+            Self::NoPackets => f.write_str("a request for several packets has no packet"),
+            Self::TooManyPackets => f.write_str(
+                "the packets take more than one WQE holds, 58 units of 16 bytes: post them by \
+                 several requests (EthMultiPacket::first_of)",
+            ),
+            Self::PacketTooShort => {
+                f.write_str("a packet is shorter than an Ethernet header, 14 bytes")
+            }
             Self::WqeLength => f.write_str("a WQE has 16 to 1008 bytes, a multiple of 16"),
             Self::WqeSize => f.write_str("the ctrl segment's size (ds) is not that of the bytes"),
         }

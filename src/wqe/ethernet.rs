@@ -9,7 +9,7 @@ use super::encode::{known_ds, setters};
 use super::{Block, Encode, Limits, Operation, Payload, Segment, Segments};
 
 /// Bytes of a header that share the Ethernet segment's first 16.
-const START: usize = 2;
+pub(super) const START: usize = 2;
 /// Size of a ctrl segment and an Ethernet segment with a header of 18 bytes. A queue's limits leave
 /// space for these.
 const COUNTED: u32 = 3;
@@ -112,6 +112,8 @@ macro_rules! checksums {
     };
 }
 
+pub(super) use checksums;
+
 impl<P: Payload> EthSend<'_, P> {
     checksums!();
     setters!(signaled);
@@ -189,7 +191,7 @@ fn fits(header: usize, payload: u32, limits: &Limits) -> bool {
 
 /// Returns an Ethernet segment with a header of that size, which starts with these bytes.
 #[inline(always)]
-fn segment(size: u16, start: [u8; START], checksums: u8, mss: u16) -> Segment {
+pub(super) fn segment(size: u16, start: [u8; START], checksums: u8, mss: u16) -> Segment {
     zerocopy::transmute!(EthSeg {
         rsvd0: 0.into(),
         cs_flags: checksums,

@@ -17,6 +17,7 @@ mod ethernet;
 mod local;
 mod masked;
 mod mkey;
+mod multi_packet;
 mod operation;
 mod patch;
 mod payload;
@@ -40,6 +41,8 @@ pub use ethernet::{EthSend, EthTso};
 pub use local::DmaMemcpy;
 pub use masked::{Bits, MaskedCompareSwap, MaskedFetchAdd, Number};
 pub use mkey::{ConfigureKey, Interleaved, KeyLayout, ListAt, Strided};
+pub use multi_packet::{EthMultiPacket, MixedPacket, PacketList, PacketPayload};
+pub(crate) use multi_packet::{MAX_PACKETS, OneSegment};
 pub use operation::{
     CompareSwap, FetchAdd, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm, SendMessage,
 };
@@ -159,6 +162,10 @@ pub struct Limits {
     pub max_sge: u32,
     /// Bytes of inline payload in a WQE.
     pub max_inline: u32,
+    /// Packets from memory in a WQE with several ([`EthMultiPacket`]); 0 if the queue sends no
+    /// Ethernet packets, or the device has no such WQEs. A packet within the WQE takes the space of
+    /// as many as it has units of 16 bytes, with a header of 4 bytes.
+    pub max_packets: u32,
 }
 
 impl Limits {

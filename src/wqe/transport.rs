@@ -7,7 +7,7 @@ use super::{
 };
 use super::{DcAddress, RdmaWrite, RdmaWriteImm, SgeList, To, UdAddress, XrcAddress};
 use super::{DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe};
-use super::{EthSend, EthTso};
+use super::{EthMultiPacket, EthSend, EthTso, PacketList};
 use crate::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 
 /// An operation that queue pairs of transport `T` can execute.
@@ -101,3 +101,4 @@ impl PostOn<RawPacket> for Nop {}
 impl<P: SgeList> PostOn<RawPacket> for Dump<P> {}
 impl<P: Payload> PostOn<RawPacket> for EthSend<'_, P> {}
 impl<P: Payload> PostOn<RawPacket> for EthTso<'_, P> {}
+impl<L: PacketList> PostOn<RawPacket> for EthMultiPacket<L> {}

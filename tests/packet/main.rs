@@ -1,6 +1,7 @@
 //! Packets in safe code, on the model with a port of Ethernet.
 #![forbid(unsafe_code)]
 
+mod burst;
 mod groups;
 mod keep;
 mod ports;

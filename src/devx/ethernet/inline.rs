@@ -22,6 +22,15 @@ pub(super) fn needs_header(context: &Context, what: &'static str) -> Result<bool
     Ok(mode != NOT_REQUIRED)
 }
 
+/// Returns whether send queues send several packets by one WQE, if they are created for it.
+///
+/// # Errors
+/// As [`Context::ethernet_inline`].
+pub(super) fn sends_several(context: &Context, what: &'static str) -> Result<bool> {
+    let has = |field| context.capabilities().require_at_least(Group::Ethernet, field, 0, what);
+    Ok(has(caps::MULTI_PKT_SEND_WQE)? != 0 && has(caps::ENHANCED_MULTI_PKT_SEND_WQE)? != 0)
+}
+
 impl Context {
     /// Returns how many bytes of a frame have to be in the WQE itself: 0 from ConnectX-5 on, else
     /// an Ethernet header's with VLAN tag, 18. Asks the HCA by firmware command.

@@ -11,7 +11,7 @@ use super::super::timestamp::Stamped;
 use super::super::umem::{Memory, Places, places};
 use super::super::{Command, Object, Uar, UarKind};
 use super::Tis;
-use super::inline::needs_header;
+use super::inline::{needs_header, sends_several};
 use super::queue::{Queue, ring};
 use crate::cqe::TimestampFormat;
 use crate::error::Result;
@@ -20,7 +20,7 @@ use crate::ring::source::handover::Sends;
 use crate::ring::source::{CompletionOrder, QueueOwner, SendView, WorkQueue};
 use crate::ring::{CompletionSource, SendSource};
 use crate::verbs::Context;
-use crate::wqe::Limits;
+use crate::wqe::{Limits, MAX_PACKETS};
 
 /// The name of the object in errors.
 const QUEUE: &str = "a send queue of Ethernet";
@@ -56,6 +56,7 @@ const QUEUE: &str = "a send queue of Ethernet";
 pub struct Sq {
     queue: Arc<Queue>,
     spec: RingSpec,
+    max_packets: u32,
     uar: Uar,
 }
 
@@ -110,7 +111,11 @@ impl Sq {
 
     /// Returns the limits of a request.
     pub fn limits(&self) -> Limits {
-        Limits { max_sge: self.spec.max_sge(), max_inline: self.spec.max_inline() }
+        Limits {
+            max_sge: self.spec.max_sge(),
+            max_inline: self.spec.max_inline(),
+            max_packets: self.max_packets,
+        }
     }
 
     /// Returns the UAR that it rings.
@@ -206,6 +211,7 @@ impl SqBuilder<'_> {
     pub fn build(self) -> Result<Sq> {
         let context = self.pd.context();
         let needs_header = needs_header(context, QUEUE)?;
+        let sends_several = sends_several(context, QUEUE)?;
         let asked = AskedSends {
             wr: Asked("max_wr", self.max_wr),
             sge: Asked("max_sge", self.max_sge),
@@ -227,6 +233,7 @@ impl SqBuilder<'_> {
         let cq = self.cq.completions()?;
         let own: [(Field, u64); 8] = [
             (sqc::FLUSH_IN_ERROR_EN, 1),
+            (sqc::ALLOW_MULTI_PKT_SEND_WQE, sends_several.into()),
             // `MLX5_INLINE_MODE_NONE`, `MLX5_INLINE_MODE_L2`
             (sqc::MIN_WQE_INLINE_MODE, needs_header.into()),
             (sqc::USER_INDEX, self.user_index.into()),
@@ -252,7 +259,8 @@ impl SqBuilder<'_> {
         let number = object.reply().get(create_sq_out::SQN) as u32;
         let cq = (cq.object, self.cq.owner(INTERNAL));
         let queue = Queue::new(object, number, WorkQueue::Send, cq, memory)?;
-        Ok(Sq { queue: Arc::new(queue), spec, uar })
+        let max_packets = if sends_several { MAX_PACKETS } else { 0 };
+        Ok(Sq { queue: Arc::new(queue), spec, max_packets, uar })
     }
 }
 

@@ -223,6 +223,7 @@ impl PairObject for CommandPair {
             limits: Limits {
                 max_sge: capacities.max_send_sge,
                 max_inline: capacities.max_inline_data,
+                max_packets: 0,
             },
             max_wr: capacities.max_send_wr,
             signal_all: object.signal_all,

@@ -164,7 +164,7 @@ impl Wqes {
 
     #[inline(always)]
     fn limits(&self) -> Limits {
-        Limits { max_sge: self.max_sge, max_inline: 0 }
+        Limits { max_sge: self.max_sge, max_inline: 0, max_packets: 0 }
     }
 }
 

@@ -137,6 +137,7 @@ impl<T: Transport> SendQueue<T> {
         let limits = Limits {
             max_sge: parts.limits.max_sge.min(payload),
             max_inline: parts.limits.max_inline.min(inline),
+            max_packets: parts.limits.max_packets.min(payload),
         };
         parts.doorbell.timing = Recorder::of_ring(shape);
         let facts = flight::Facts {

@@ -62,6 +62,10 @@ impl SendRing {
             max_inline: Some(self.limits.max_inline),
             cqes: Some(self.state.slots()),
             signal_all: self.signal_all,
+            capabilities: match self.limits.max_packets {
+                0 => lint::Capabilities::all() - lint::Capabilities::MULTI_PACKET,
+                _ => lint::Capabilities::all(),
+            },
             ..lint::Facts::new(guard::transport(T::TRANSPORT_KIND)?)
         })
     }

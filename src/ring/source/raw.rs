@@ -19,9 +19,9 @@ use super::{
     ReceiveIndex, ReceiveView, SENDABLE, SendView, WorkQueue, require,
 };
 use crate::error::{Errno, Error, QueueError};
-use crate::ib::Transport;
+use crate::ib::{RawPacket, Transport};
 use crate::ring::UarMapping;
-use crate::wqe::Limits;
+use crate::wqe::{Limits, MAX_PACKETS};
 
 /// The view of a QP that is taken over.
 pub(crate) struct QpView {
@@ -34,6 +34,7 @@ pub(crate) struct QpView {
     receive_cq: *mut ibv_cq,
     srq: *mut ibv_srq,
     state: u32,
+    max_packets: u32,
 }
 
 impl QpView {
@@ -64,6 +65,11 @@ impl QpView {
             let qp = qp.as_ptr();
             ((*qp).qp_num, (*qp).qp_type, (*qp).send_cq, (*qp).recv_cq, (*qp).srq)
         };
+        let max_packets = match qp_type == RawPacket::QP_TYPE {
+            // SAFETY: the caller keeps the QP alive, and with it the device's context.
+            true if unsafe { sends_several((*qp.as_ptr()).context) } => MAX_PACKETS,
+            _ => 0,
+        };
         Ok(Self {
             dv,
             number,
@@ -74,6 +80,7 @@ impl QpView {
             receive_cq,
             srq,
             state,
+            max_packets,
         })
     }
 
@@ -108,6 +115,7 @@ impl QpView {
             limits: Limits {
                 max_sge: self.cap.max_send_sge,
                 max_inline: Limits::granted_inline(self.cap.max_inline_data),
+                max_packets: self.max_packets,
             },
             max_wr: self.cap.max_send_wr,
             signal_all: self.signal_all,
@@ -144,6 +152,23 @@ impl QpView {
     fn on_one_cq(&self, entries: u32) -> u32 {
         if self.send_cq == self.receive_cq { entries } else { 0 }
     }
+}
+
+/// Returns whether queue pairs for Ethernet packets send several by one WQE. The kernel allows it on
+/// each of them where the device can.
+///
+/// # Safety
+/// `context` is a live context.
+unsafe fn sends_several(context: *mut ibv_context) -> bool {
+    const BOTH: u32 = dv::MLX5DV_CONTEXT_FLAGS_MPW_ALLOWED | dv::MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW;
+    let mut device = MaybeUninit::<dv::mlx5dv_context>::zeroed();
+    // SAFETY: the structure is integers and pointers, for which zeros are values. The caller keeps the
+    // context alive, and the library writes the structure, which lives through the call.
+    let (status, flags) = unsafe {
+        let device = device.assume_init_mut();
+        (dv::mlx5dv_query_device(context, device), device.flags)
+    };
+    status == 0 && flags & u64::from(BOTH) == u64::from(BOTH)
 }
 
 /// Returns how completions of a shared receive queue name a QP. Does not query libmlx5, which

@@ -228,7 +228,7 @@ struct Sq<T: Transport = Rc> {
 
 /// Size of the half of a BlueFlame register that a test's queue uses, unless it uses 0.
 const HALF: usize = 256;
-const LIMITS: Limits = Limits { max_sge: 8, max_inline: 200 };
+const LIMITS: Limits = Limits { max_sge: 8, max_inline: 200, max_packets: 0 };
 
 impl Sq {
     fn new(cq: &mut Cq, blocks: u32, start: u32, half: usize) -> Self {

@@ -426,7 +426,7 @@ fn limits_are_what_fits_the_ring() {
     let mut cq = Cq::new(16, 64, 0);
     let sq = Sq::new(&mut cq, 1, 0, 0);
     // One block is four segments: ctrl, remote address, two of payload.
-    assert_eq!(sq.queue.limits(), Limits { max_sge: 2, max_inline: 28 });
+    assert_eq!(sq.queue.limits(), Limits { max_sge: 2, max_inline: 28, max_packets: 0 });
 }
 
 /// By each way of posting: singly, by address, of several blocks, and in batches.

@@ -7,7 +7,7 @@ use crate::wqe::{Inline, Linear, Sge};
 fn an_address_lies_between_ctrl_segment_and_body() {
     let address = UdAddress { segments: [[1, 2], [3, 4], [5, 6]] };
     let request = SendMessage::new(Sge::new(7, 8, 9)).signaled().to(&address);
-    let limits = Limits { max_sge: 1, max_inline: 0 };
+    let limits = Limits { max_sge: 1, max_inline: 0, max_packets: 0 };
     assert_eq!((request.body_ds(), request.check(&limits)), (4, Ok(())));
     #[repr(align(16))]
     struct Body([u64; 10]);

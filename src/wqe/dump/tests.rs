@@ -9,7 +9,7 @@ use crate::wqe::{Encode, Limits, Linear, Operation, Sge};
 #[test]
 fn a_dump_is_a_ctrl_segment_and_what_is_read() {
     let dump = Dump::new(Sge::new(0x1122_3344_5566_7788, 0x40, 0x99)).signaled();
-    let limits = Limits { max_sge: 1, max_inline: 0 };
+    let limits = Limits { max_sge: 1, max_inline: 0, max_packets: 0 };
     assert_eq!((Dump::<Sge>::OPCODE, dump.body_ds(), dump.immediate()), (0x23, 1, 0));
     assert_eq!(dump.check(&limits), Ok(()));
     let mut body = [0u64; 2];

@@ -41,7 +41,7 @@ fn an_offer_names_the_memory_behind_its_header() {
 fn a_header_lies_before_the_entries_of_its_payload() {
     let entries = [Sge::new(0x1000, 5, 9), Sge::new(0x2000, 6, 9)];
     let tagged = (TagHeader::eager(7), entries);
-    let limits = Limits { max_sge: 2, max_inline: 16 };
+    let limits = Limits { max_sge: 2, max_inline: 16, max_packets: 0 };
     assert_eq!((tagged.check(&limits), tagged.ds()), (Ok(()), 4));
     assert_eq!(tagged.check(&Limits { max_inline: 15, ..limits }), Err(EncodeError::InlineTooLong));
     assert_eq!(tagged.check(&Limits { max_sge: 1, ..limits }), Err(EncodeError::TooManySges));
