@@ -68,7 +68,7 @@ pub(crate) struct PacketWords {
     flow_tag: u32,
     hash: u32,
     checksum: u16,
-    timestamp: u64,
+    timestamp: Timestamp,
 }
 
 impl PacketWords {

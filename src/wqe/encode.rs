@@ -21,8 +21,8 @@ mod sealed {
     /// How an operation is encoded as a WQE. Sealed: the queue trusts that `put` writes `body_ds`
     /// units.
     pub trait Encode {
-        /// Size of the WQE in its usual form, in 16-byte units; 0 if no form is usual. No other form
-        /// has more. Known to the compiler, so that a WQE with it needs no arithmetic.
+        /// Size of the WQE in its usual form, in 16-byte units; 0 if no form is usual. Known to the
+        /// compiler, so that a WQE with it needs no arithmetic.
         const KNOWN_DS: u32 = 0;
         /// [`KNOWN_DS`](Self::KNOWN_DS), if that is one 64-byte block; or else 0.
         const USUAL_DS: u32 = if Self::KNOWN_DS <= UNITS { Self::KNOWN_DS } else { 0 };
@@ -32,6 +32,8 @@ mod sealed {
             if UNITS < Self::KNOWN_DS && Self::KNOWN_DS <= MOST { Self::KNOWN_DS } else { 0 };
         /// Number of blocks of such a WQE.
         const LONG_BLOCKS: u32 = Self::LONG_DS.div_ceil(UNITS);
+        /// Whether a WQE in another form than its usual one may be longer than that.
+        const GROWS: bool = false;
         /// Returns whether [`check`](Self::check) would pass and the WQE has
         /// [`KNOWN_DS`](Self::KNOWN_DS) units, on a queue that takes at least one entry.
         #[inline(always)]

@@ -230,6 +230,7 @@ impl<P: Payload> Operation for EthSend<'_, P> {
 impl<P: Payload> Encode for EthSend<'_, P> {
     // Without a header of its own: a ctrl segment and an Ethernet segment before the payload.
     const KNOWN_DS: u32 = known_ds(2, P::USUAL_DS);
+    const GROWS: bool = true;
 
     #[inline(always)]
     fn is_usual(&self, limits: &Limits) -> bool {

@@ -73,7 +73,7 @@ fn the_device_fills_in_the_checksums_of_all_packets() {
     // SAFETY: the payload is copied into the WQE.
     unsafe { a.send.post(1, EthMultiPacket::new(burst).checksums()).unwrap() };
     for _ in 0..2 {
-        assert!(b.received().info.checksums_ok());
+        assert!(b.received().info().checksums_ok());
     }
     assert!(!a.send.is_idle(), "nothing reports it");
 }

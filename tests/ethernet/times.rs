@@ -57,7 +57,7 @@ fn packets_of_queues_by_command_have_real_times() {
         since(&clock, before, time.unwrap());
         let event = until(|| packets.poll().unwrap());
         let PacketEvent::Packet(packet) = event else { panic!("{event:?}") };
-        since(&clock, before, packet.info.timestamp);
+        since(&clock, before, packet.info().timestamp);
     }
 }
 

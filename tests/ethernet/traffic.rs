@@ -108,6 +108,26 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
 }
 
 #[test]
+fn packets_with_a_header_before_their_payload_are_counted_in_batches() {
+    // A WQE with the header has two blocks, one without would have one.
+    let rig = rig();
+    let mut a = Side::new(&rig);
+    let frame = udp(address(9), 4000, b"the payload lies elsewhere");
+    a.memory.write(0, &frame);
+    let (header, rest) = frame.split_at(42);
+    for _ in 0..100 {
+        let payload = a.sge(header.len(), rest.len());
+        let mut batch = a.send.batch();
+        for id in 0..4 {
+            batch.append(id, EthSend::new(payload).header(header).signaled()).unwrap();
+        }
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
+        unsafe { batch.ring().unwrap() };
+        (0..4).for_each(|id| a.sent_well(id));
+    }
+}
+
+#[test]
 fn fields_of_prepared_packets_arrive_and_the_card_fills_their_checksums_in() {
     const SEQUENCE: Field<42, 8> = Field;
     let rig = rig();

@@ -231,7 +231,7 @@ impl SqBuilder<'_> {
         context.require_same("TIS", self.tis.context().as_raw())?;
         context.require_same("register", uar.context().as_raw())?;
         let cq = self.cq.completions()?;
-        let own: [(Field, u64); 8] = [
+        let own: [(Field, u64); 9] = [
             (sqc::FLUSH_IN_ERROR_EN, 1),
             (sqc::ALLOW_MULTI_PKT_SEND_WQE, sends_several.into()),
             // `MLX5_INLINE_MODE_NONE`, `MLX5_INLINE_MODE_L2`

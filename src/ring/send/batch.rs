@@ -70,7 +70,7 @@ impl<'q, T: Transport> Batch<'q, T> {
         let rest = black_box(operation);
         let silent = self.end.silent;
         self.append_any(id, &rest)?;
-        if O::USUAL_DS != 0 {
+        if O::USUAL_DS != 0 && !O::GROWS {
             // A WQE whose usual form has one block has no more in any form. Said to the compiler, so
             // that a loop of these has one register more.
             debug_assert_eq!(self.end.silent, silent);

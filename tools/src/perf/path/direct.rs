@@ -218,7 +218,7 @@ fn packet(receives: &mut PacketRq, clock: Option<&ClockReading>) -> Option<Resul
     Some(match event {
         PacketEvent::Packet(packet) => {
             let (queue, slot) = parts(packet.id);
-            let at = clock.map(|clock| clock.nanoseconds(packet.info.timestamp));
+            let at = clock.map(|clock| clock.nanoseconds(packet.info().timestamp));
             Ok(Event::Received(Arrival { queue, from: queue, slot, immediate: None, at }))
         }
         PacketEvent::Failed(failure) => Err(Stop::Failed(failure)),
