@@ -5,7 +5,7 @@ use mlx5::endpoint::{Endpoint, Endpoints, MrSlice, Outcome, Returned, SendEndpoi
 use mlx5::ib::{CqeCompression, Dci, Rc, Transport, Uc, Ud};
 use mlx5::ring::{CqReader, Queues, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::attr::RtsAttributes;
-use mlx5::verbs::{DeviceClock, QueuePair};
+use mlx5::verbs::{DeviceClock, PtpClock, QueuePair};
 use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage};
 use mlx5_model::Mode;
 
@@ -145,6 +145,14 @@ fn real_time_is_refused_where_the_device_does_not_offer_it() {
     let error = asked.build().unwrap_err();
     assert!(matches!(&error, mlx5::Error::NoCapability(_)), "{error}");
     assert!(error.to_string().contains("times in real-time format"), "{error}");
+}
+
+#[test]
+fn a_device_without_a_ptp_clock_is_refused_with_the_cause() {
+    let (rig, _clock) = rig();
+    let error = PtpClock::new(&rig.context).unwrap_err();
+    assert!(matches!(&error, mlx5::Error::Attribute { attribute: "device", .. }), "{error}");
+    assert!(error.to_string().contains("CONFIG_PTP_1588_CLOCK"), "{error}");
 }
 
 /// Waits for a request that an endpoint returns.
