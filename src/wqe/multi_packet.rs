@@ -150,7 +150,8 @@ impl OneSegment for MixedPacket<'_> {
 ///     EthMultiPacket::new(packets).signaled()
 /// }
 /// let packets = vec![Inline(&[3; 60]); 5];
-/// let _ = (reported(&packets[..2]), reported(packets));
+/// let _two = reported(&packets[..2]);
+/// let _all = reported(packets);
 /// ```
 pub trait PacketList: List {}
 
