@@ -237,7 +237,6 @@ const WITHOUT: &[(&str, &str)] = &[
     ("ibv_query_ece", "enhanced connection establishment is not supported"),
     ("ibv_set_ece", "enhanced connection establishment is not supported"),
     ("ibv_query_qp_data_in_order", "programs do not rely on the order in which bytes arrive"),
-    ("ibv_modify_qp_rate_limit", "packet pacing is not supported"),
     ("rdma_create_qp", "queue pairs are made by `QueuePair::builder`"),
     ("rdma_create_ep", "`Identifier::resolve` and `QueuePair::builder` do its steps"),
     (

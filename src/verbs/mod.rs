@@ -105,8 +105,8 @@ pub(crate) use qp::{
     QpState, QueuePairAttributes, RtrAttributes, RtsAttributes, ScatterToCqe, UdInitAttributes,
 };
 pub use qp::{
-    CanReceive, Connected, Failed, Init, MulticastMembership, QueuePair, QueuePairBuilder, Reset,
-    Rtr, Rts, State, TransitionError,
+    CanReceive, Connected, Failed, Init, MulticastMembership, QueuePair, QueuePairBuilder,
+    RateLimit, RateRange, Reset, Rtr, Rts, State, TransitionError,
 };
 pub(crate) use qp::{Change, Claims, Pair, PairMaker, PairObject};
 pub(crate) use readiness::Readiness;

@@ -41,6 +41,7 @@ zeroed! {
     verbs::ibv_qp_cap,
     verbs::ibv_qp_init_attr,
     verbs::ibv_qp_init_attr_ex,
+    verbs::ibv_qp_rate_limit_attr,
     verbs::ibv_srq_attr,
     verbs::ibv_srq_init_attr_ex,
     verbs::ibv_wq_attr,

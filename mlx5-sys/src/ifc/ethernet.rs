@@ -75,6 +75,22 @@ layout! {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
     }
+    set_pp_rate_limit_context 0x30 {
+        RATE_LIMIT 0x0 31 32;
+        BURST_UPPER_BOUND 0x4 31 32;
+        TYPICAL_PACKET_SIZE 0x8 15 16;
+    }
+    set_pp_rate_limit_in 0x40 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        RATE_LIMIT_INDEX 0x8 15 16;
+        CTX 0x10 31 384 = set_pp_rate_limit_context;
+    }
+    set_pp_rate_limit_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
     query_sq_in 0x10 {
         OPCODE 0x0 31 16;
         OP_MOD 0x4 15 16;

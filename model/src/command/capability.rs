@@ -8,12 +8,13 @@
 use mlx5_sys::ifc::{
     Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_event_cap, device_mem_cap, event_type,
     flow_table_nic_cap, flow_table_prop_layout, odp_cap, odp_per_transport_service_cap,
-    per_protocol_networking_offload_caps as ethernet, query_adapter_out, query_adapter_param_block,
-    query_hca_cap_in, query_hca_cap_out, roce_cap, set_hca_cap_in,
+    per_protocol_networking_offload_caps as ethernet, qos_cap, query_adapter_out,
+    query_adapter_param_block, query_hca_cap_in, query_hca_cap_out, roce_cap, set_hca_cap_in,
 };
 
 use super::flow_counter::{BULK, LOG_MAX_COUNTERS, LOG_MAX_QUERIED, MAX_COUNTERS};
 use super::l2_table::LOG_MAX_L2_TABLE;
+use super::rate::{RATE_RANGE, RATES};
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Bus, Card, Feature, Link, Profile};
 use crate::function::LONGEST_LIST;
@@ -184,6 +185,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         // Streams of initiators are reset by the extension of the context.
         (c::QPC_EXTENSION, 1),
         (c::ETH_NET_OFFLOADS, u64::from(roce)),
+        // Rates of send queues.
+        (c::QOS, u64::from(roce)),
         (c::NIC_FLOW_TABLE, u64::from(roce)),
         (c::STRIDING_RQ, u64::from(roce)),
         (c::LOG_MAX_RQT_SIZE, if roce { LOG_MAX_RQT.into() } else { 0 }),
@@ -391,6 +394,14 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
             (roce_cap::QP_TS_FORMAT, timestamp_formats(card)),
         ],
         // A group that programs read before they decide what to do. The device has nothing of it.
+        group::QOS if card.identity.link == Link::Roce => vec![
+            (qos_cap::PACKET_PACING, 1),
+            (qos_cap::PACKET_PACING_BURST_BOUND, 1),
+            (qos_cap::PACKET_PACING_TYPICAL_SIZE, 1),
+            (qos_cap::PACKET_PACING_MIN_RATE, RATE_RANGE.0.into()),
+            (qos_cap::PACKET_PACING_MAX_RATE, RATE_RANGE.1.into()),
+            (qos_cap::PACKET_PACING_RATE_TABLE_SIZE, RATES.into()),
+        ],
         group::FLOW_TABLE | group::QOS => Vec::new(),
         _ => return Err(Refusal::Capability),
     })

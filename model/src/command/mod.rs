@@ -30,6 +30,7 @@ mod nic_vport;
 mod port;
 mod psv;
 mod qp;
+mod rate;
 mod refusal;
 mod register;
 mod resource;
@@ -181,6 +182,7 @@ const COMMANDS: &[Command] = &[
     command(opcode::QUERY_SRQ, 0x10, 0x110, srq::legacy::query),
     modified(command(opcode::ARM_RQ, 0x10, 0x10, srq::legacy::arm)),
     command(opcode::DESTROY_SRQ, 0x10, 0x10, srq::legacy::destroy),
+    command(opcode::SET_PP_RATE_LIMIT, 0x40, 0x10, rate::set),
     command(opcode::CREATE_SQ, 0x110, 0x10, ethernet::create_sq),
     command(opcode::MODIFY_SQ, 0x110, 0x10, ethernet::modify_sq),
     command(opcode::QUERY_SQ, 0x10, 0x110, ethernet::query_sq),

@@ -267,7 +267,7 @@ refusals! {
     NoRq = 0x5c_0e02, BadResource, "there is no such receive queue";
     RqBusy = 0x5c_0e03, BadResourceState, "a TIR or a table still leads to the receive queue";
     WorkQueueState = 0x5c_0e04, BadParameter, "the state given is not the queue's, or the queue cannot be put in the other";
-    WorkQueueFeature = 0x5c_0e05, BadParameter, "hairpins, pacing, own parsing, large receives and the like are not offered";
+    WorkQueueFeature = 0x5c_0e05, BadParameter, "hairpins, own parsing, large receives and the like are not offered";
     WorkQueueType = 0x5c_0e06, BadParameter, "queues of Ethernet are cyclic, of whole WQEs or of strides";
     WorkQueueSize = 0x5c_0e07, BadSize, "the queue's WQEs are more or larger than the capability";
     NoTis = 0x5c_0e08, BadResource, "there is no such TIS, or not exactly one";
@@ -280,6 +280,9 @@ refusals! {
     RqtSize = 0x5c_0e0f, BadSize, "a table has a power of two of receive queues, within what it says and the capability";
     EthernetModify = 0x5c_0e10, BadParameter, "a field that is to be modified cannot be";
     WorkQueueTimestamp = 0x5c_0e11, BadParameter, "ts_format is neither free running, the default, nor an offered real time";
+    NoRate = 0x5c_0e12, BadResource, "the table of rates has no such entry";
+    RateIndex = 0x5c_0e13, BadIndex, "the table of rates has the entries 1 to 127";
+    RateRange = 0x5c_0e14, BadParameter, "the rate is beyond the capability";
 
     NoFlowTable = 0x5c_0f01, BadResource, "there is no such flow table";
     FlowTableType = 0x5c_0f02, BadParameter, "the flow table's type is not offered, or not the one given";

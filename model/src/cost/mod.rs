@@ -80,6 +80,15 @@ pub enum Detour {
     Jump,
 }
 
+/// A limit of the rate at which a send queue sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Rate in kbit/s.
+    pub kbps: u32,
+    /// Bytes that may leave at once after a pause; 0 if each packet waits for the one before it.
+    pub burst: u32,
+}
+
 /// What a send WQE asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -200,6 +209,11 @@ impl Pace {
     /// Bytes are written to memory.
     pub fn wrote(&self, bytes: usize) {
         self.with(|timeline| timeline.wrote(bytes));
+    }
+
+    /// The next packet of a queue pair, of so many bytes, is held to a rate.
+    pub fn limited(&self, qp: u32, bytes: usize, rate: Rate) {
+        self.with(|timeline| timeline.limited(qp, bytes, rate));
     }
 
     /// A packet of the queue pair whose turn it is, of so many bytes, is put into the outbox.

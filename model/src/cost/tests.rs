@@ -56,6 +56,24 @@ fn packets_leave_one_after_another_and_fly_together() {
 }
 
 #[test]
+fn packets_of_a_limited_queue_leave_at_its_rate() {
+    // 100 bytes take 800 ns at 1 Gbit/s.
+    for (burst, expected) in [(0, [10, 810, 1610, 2410]), (200, [10, 10, 10, 810])] {
+        let (pace, _) = pace(NONE);
+        pace.timer(10);
+        let rate = Rate { kbps: 1_000_000, burst };
+        let departures = [(); 4].map(|()| {
+            pace.turn(1);
+            pace.limited(1, 100, rate);
+            pace.sent(Side::Request, 100);
+            pace.left();
+            pace.arrival()
+        });
+        assert_eq!(departures, expected, "a burst of {burst} bytes");
+    }
+}
+
+#[test]
 fn the_program_sees_a_cqe_when_it_has_taken_it() {
     let (pace, clock) = pace(Parameters { posted: 7_000, memory: 5_000, ..NONE });
     for (producer, at) in [(1, 100), (2, 200), (3, 300)] {

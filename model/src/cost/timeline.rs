@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Detour, Failure, Parameters, Request, Side, Store};
+use super::{Detour, Failure, Parameters, Rate, Request, Side, Store};
 use crate::clock::TimeSource;
 
 /// Picoseconds of a nanosecond.
@@ -120,6 +120,8 @@ pub(super) struct Timeline {
     free: RefCell<BTreeMap<u32, u64>>,
     /// The times at which other queues have enabled WQEs of queue pairs.
     enabled: RefCell<BTreeMap<u32, u64>>,
+    /// The times up to which the packets of send queues take their rates.
+    limited: RefCell<BTreeMap<u32, u64>>,
     requests: Part,
     reads: Part,
     writes: Part,
@@ -151,6 +153,7 @@ impl Timeline {
             copied: Cell::default(),
             free: RefCell::default(),
             enabled: RefCell::default(),
+            limited: RefCell::default(),
             requests: Part::default(),
             reads: Part::default(),
             writes: Part::default(),
@@ -304,6 +307,20 @@ impl Timeline {
         let time = self.on_bus(bytes as u64);
         let end = self.writes.take(self.now.get(), time, self.host.get()) + time;
         self.written.set(self.written.get().max(end));
+    }
+
+    pub(super) fn limited(&self, qp: u32, bytes: usize, rate: Rate) {
+        // Picoseconds of so many bytes at the rate.
+        let time = |bytes: u64| bytes * 8 * 1_000_000_000 / u64::from(rate.kbps.max(1));
+        let mut limited = self.limited.borrow_mut();
+        if limited.len() >= PLANNED {
+            limited.retain(|_, time| *time > self.host.get());
+        }
+        // The time at which all packets so far would have left at the rate.
+        let due = limited.entry(qp).or_default();
+        let start = self.now.get().max(due.saturating_sub(time(rate.burst.into())));
+        self.now.set(start);
+        *due = start.max(*due) + time(bytes as u64);
     }
 
     pub(super) fn sent(&self, side: Side, bytes: usize) {

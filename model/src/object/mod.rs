@@ -28,6 +28,8 @@ mod umem;
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::cost::Rate;
+
 pub(crate) use compression::{CQE, Entry, is_compressible};
 pub use compression::{Compression, Layout, MiniFormat};
 pub use counter::Counters;
@@ -103,6 +105,8 @@ pub struct Objects {
     pub counters: Table<Counters>,
     /// PSVs.
     pub psvs: Table<Psv>,
+    /// Rates that send queues are limited to, by index.
+    pub rates: BTreeMap<u32, Rate>,
     /// Transport interfaces, receive.
     pub tirs: Table<Tir>,
     /// Transport interfaces, send.
@@ -204,6 +208,7 @@ impl Default for Objects {
             transport_domains: Table::new(0x10, 0x00ff_ffff),
             counters: Table::new(1, 0x7f),
             psvs: Table::new(0x30, 0x00ff_ffff),
+            rates: BTreeMap::new(),
             tirs: Table::new(0x40, 0x00ff_ffff),
             tises: Table::new(0x80, 0x00ff_ffff),
             rqts: Table::new(0xc0, 0x00ff_ffff),

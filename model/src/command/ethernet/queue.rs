@@ -9,7 +9,7 @@ use mlx5_sys::ifc::{
 use super::super::buffer::{self, Geometry};
 use super::super::capability::{LOG_MAX_MESSAGE, LOG_MAX_WORK_QUEUE, MAX_RQ_WQE, may_stamp};
 use super::super::umem::{self, RecordFields};
-use super::super::{Refusal, context, counter, get, owned, qp, transition, uid};
+use super::super::{Refusal, context, counter, get, owned, qp, rate, transition, uid};
 use crate::card::{Card, Link};
 use crate::object::{
     DIRECT, Pages, Qp, ReceiveQueue, Role, SendQueue, Service, State, Strides, Tir,
@@ -125,13 +125,10 @@ pub fn create_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     if field(sqc::STATE) != RST {
         return Err(Refusal::WorkQueueState);
     }
-    if field(sqc::HAIRPIN) == 1
-        || field(sqc::ALLOW_SWP) == 1
-        || field(sqc::REG_UMR) == 1
-        || field(sqc::PACKET_PACING_RATE_LIMIT_INDEX) != 0
-    {
+    if field(sqc::HAIRPIN) == 1 || field(sqc::ALLOW_SWP) == 1 || field(sqc::REG_UMR) == 1 {
         return Err(Refusal::WorkQueueFeature);
     }
+    rate::may_name(card, field(sqc::PACKET_PACING_RATE_LIMIT_INDEX))?;
     if !may_stamp(card, field(sqc::TS_FORMAT)) {
         return Err(Refusal::WorkQueueTimestamp);
     }
@@ -318,14 +315,25 @@ fn modify(
 }
 
 pub fn modify_sq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    /// `modify_sq_in_bitmask`, `packet_pacing_rate_limit_index` (Linux `qp.c`).
+    const RATE: u64 = 1 << 0;
     let number = get(input, modify_sq_in::SQN);
     find_queue(card, number, QueueKind::Send, input)?;
-    // Of the rest only rates can be changed, which no queue has.
-    if modify_sq_in::MODIFY_BITMASK.get(input) != 0 {
+    let mask = modify_sq_in::MODIFY_BITMASK.get(input);
+    if mask & !RATE != 0 {
         return Err(Refusal::WorkQueueFeature);
     }
+    let index = get(input, sqc::PACKET_PACING_RATE_LIMIT_INDEX.within(modify_sq_in::CTX));
+    if mask & RATE != 0 {
+        rate::may_name(card, index)?;
+    }
     let to = get(input, sqc::STATE.within(modify_sq_in::CTX));
-    modify(card, number, QueueKind::Send, (get(input, modify_sq_in::SQ_STATE), to))
+    modify(card, number, QueueKind::Send, (get(input, modify_sq_in::SQ_STATE), to))?;
+    let role = card.objects.qps.get_mut(&number).map(|qp| &mut qp.role);
+    if let (Some(Role::EthernetSend(context)), true) = (role, mask & RATE != 0) {
+        sqc::PACKET_PACING_RATE_LIMIT_INDEX.set(&mut context[..], index.into());
+    }
+    Ok(())
 }
 
 pub fn modify_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {

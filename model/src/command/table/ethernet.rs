@@ -5,7 +5,8 @@ use mlx5_sys::ifc::{
     create_tir_in, create_tir_out, create_tis_in, destroy_rq_in, destroy_rqt_in, destroy_sq_in,
     destroy_tir_in, destroy_tis_in, modify_rq_in, modify_rqt_in, modify_sq_in, modify_tir_in,
     modify_tis_in, opcode, query_rq_in, query_rqt_in, query_sq_in, query_tir_in, query_tis_in,
-    rq_num, rqc, rqtc, rx_hash_field_select, sqc, tirc, tisc, wq,
+    rq_num, rqc, rqtc, rx_hash_field_select, set_pp_rate_limit_context, set_pp_rate_limit_in, sqc,
+    tirc, tisc, wq,
 };
 
 use super::super::Refusal;
@@ -15,6 +16,7 @@ use super::work_queue::{in_umem, on_pages};
 use super::{Case, Command, Rig, Row};
 
 pub const ROWS: &[Row] = &[
+    Row::drivers(set_rate),
     Row::new(create_sq).roce(),
     Row::users(create_sq_in_umem).roce(),
     Row::new(modify_sq).roce(),
@@ -170,7 +172,7 @@ fn sq_case(rig: &mut Rig, create: Command) -> Case {
         .refuses(sends(sqc::ALLOW_SWP), 1u64, Refusal::WorkQueueFeature)
         .refuses(sends(sqc::REG_UMR), 1u64, Refusal::WorkQueueFeature)
         .refuses(sends(sqc::TS_FORMAT), 3u64, Refusal::WorkQueueTimestamp)
-        .refuses(sends(sqc::PACKET_PACING_RATE_LIMIT_INDEX), 1u64, Refusal::WorkQueueFeature)
+        .refuses(sends(sqc::PACKET_PACING_RATE_LIMIT_INDEX), 1u64, Refusal::NoRate)
         .refuses(sends(sqc::CQN), 0u64, Refusal::NoCq)
         .foreign(sends(sqc::CQN), cq)
         .refuses(sends(sqc::TIS_LST_SZ), 2u64, Refusal::NoTis)
@@ -209,7 +211,22 @@ fn modify_sq(rig: &mut Rig) -> Case {
     let (from, to) = (modify_sq_in::SQ_STATE, sqc::STATE.within(modify_sq_in::CTX));
     let modify = Command::new(opcode::MODIFY_SQ, modify_sq_in::SIZE).set(to, 1u64);
     let case = with(rig, modify, modify_sq_in::SQN, sq, rq, Refusal::NoSq);
-    moves(case, from, to).refuses(modify_sq_in::MODIFY_BITMASK, 1u64, Refusal::WorkQueueFeature)
+    let index = sqc::PACKET_PACING_RATE_LIMIT_INDEX.within(modify_sq_in::CTX);
+    let limited = case.accepted.clone().set(modify_sq_in::MODIFY_BITMASK, 1u64).set(index, 1u64);
+    moves(case, from, to)
+        .refuses(modify_sq_in::MODIFY_BITMASK, 2u64, Refusal::WorkQueueFeature)
+        .otherwise(limited, Refusal::NoRate)
+}
+
+fn set_rate(_: &mut Rig) -> Case {
+    let rate = set_pp_rate_limit_context::RATE_LIMIT.within(set_pp_rate_limit_in::CTX);
+    let set = Command::new(opcode::SET_PP_RATE_LIMIT, set_pp_rate_limit_in::SIZE)
+        .set(set_pp_rate_limit_in::RATE_LIMIT_INDEX, 1u64)
+        .set(rate, 1000u64);
+    Case::drivers(set, Refusal::ForDriver)
+        .refuses(set_pp_rate_limit_in::RATE_LIMIT_INDEX, 0u64, Refusal::RateIndex)
+        .refuses(set_pp_rate_limit_in::RATE_LIMIT_INDEX, 128u64, Refusal::RateIndex)
+        .refuses(rate, 100_000_001u64, Refusal::RateRange)
 }
 
 /// Creates a case with the refusals common to all new receive queues.

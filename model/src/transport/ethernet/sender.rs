@@ -8,6 +8,7 @@ use super::super::{Completion, Transport};
 use super::LOG_MAX_LSO;
 use super::{Ethernet, segments};
 use crate::card::Card;
+use crate::cost::Rate;
 use crate::object::{Role, SNIFFER_TX, State};
 use crate::queue::{
     Access, Data, Denied, Domain, EthernetSegment, FailedWqe, Fetch, Protection, SendWqe, Signal,
@@ -117,6 +118,7 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
             .tises
             .get(field(sqc::TIS_NUM_0))
             .map(|tis| tis.get(tisc::TRANSPORT_DOMAIN)),
+        rate: card.objects.rates.get(&field(sqc::PACKET_PACING_RATE_LIMIT_INDEX)).copied(),
     };
     if wqe.opcode == ENHANCED_MPSW {
         if field(sqc::ALLOW_MULTI_PKT_SEND_WQE) == 0 {
@@ -133,10 +135,10 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
     queue.check_inline(inline, &frame)?;
     if wqe.opcode == TSO {
         for packet in segments::cut(&frame, inline, segment)? {
-            leave(card, packet, segment, queue.transport)?;
+            leave(card, packet, segment, &queue)?;
         }
     } else {
-        leave(card, frame, segment, queue.transport)?;
+        leave(card, frame, segment, &queue)?;
     }
     Ok(length as u32)
 }
@@ -148,6 +150,8 @@ struct Queue {
     least: u32,
     /// Its transport domain.
     transport: Option<u32>,
+    /// The rate that it is limited to.
+    rate: Option<Rate>,
 }
 
 impl Queue {
@@ -186,7 +190,7 @@ fn send_each(
         let mut frame = vec![0; length];
         gather(card, queue.domain, list, &mut frame)?;
         queue.check_inline(inline, &frame)?;
-        leave(card, frame, segment, queue.transport)?;
+        leave(card, frame, segment, queue)?;
         all += length as u32;
     }
     Ok(all)
@@ -211,7 +215,7 @@ fn leave(
     card: &mut Card,
     mut frame: Vec<u8>,
     segment: &EthernetSegment,
-    domain: Option<u32>,
+    queue: &Queue,
 ) -> Result<(), Syndrome> {
     if frame.len() < HEADER {
         return Err(Syndrome::LocalLength);
@@ -235,6 +239,9 @@ fn leave(
         }
     }
     card.steer(SNIFFER_TX, &frame, None);
-    card.send(Frame(frame, domain));
+    if let Some(rate) = queue.rate {
+        card.port.pace.limited(queue.domain.qp, frame.len(), rate);
+    }
+    card.send(Frame(frame, queue.transport));
     Ok(())
 }

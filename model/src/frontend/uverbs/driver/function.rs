@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use mlx5_sys::ifc::{
-    alloc_pd_in, alloc_pd_out, alloc_q_counter_in, alloc_q_counter_out, alloc_uar_in,
-    alloc_uar_out, create_eq_in, create_eq_out, eqc, opcode,
+    Field, alloc_pd_in, alloc_pd_out, alloc_q_counter_in, alloc_q_counter_out, alloc_uar_in,
+    alloc_uar_out, create_eq_in, create_eq_out, eqc, opcode, query_hca_cap_in, query_hca_cap_out,
 };
 
 use super::super::process::errno::{Errno, Result};
@@ -19,6 +19,7 @@ use super::clock::Clock;
 use super::command::{Caps, Command};
 use super::event::{EventQueue, Source, kind};
 use super::gids::Gids;
+use super::rates::Rates;
 use super::steering::{Flows, Run};
 use super::subscriptions::{Offered, Subscriptions};
 use super::window::Window;
@@ -86,6 +87,7 @@ pub(crate) struct Function {
     domains: Mutex<Domains>,
     window: Window,
     flows: Mutex<Flows>,
+    rates: Mutex<Rates>,
 }
 
 impl Function {
@@ -157,6 +159,7 @@ impl Function {
             domains,
             window,
             flows: Mutex::default(),
+            rates: Mutex::default(),
             clock: Arc::default(),
         })
     }
@@ -222,6 +225,23 @@ impl Function {
     /// Returns the XRC domains behind files.
     pub fn domains(&self) -> &Mutex<Domains> {
         &self.domains
+    }
+
+    /// A field of a group of capabilities, current values; 0 where the card has no such group.
+    pub fn group(&self, group: u32, field: Field) -> Result<u64> {
+        let mut command =
+            Command::new(opcode::QUERY_HCA_CAP, query_hca_cap_in::SIZE, query_hca_cap_out::SIZE);
+        command.set(query_hca_cap_in::OP_MOD, group << 1 | 1);
+        match self.run(command) {
+            Ok(reply) => Ok(field.get(&reply[query_hca_cap_out::CAPABILITY.bytes()])),
+            Err(Errno::EINVAL) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The table of rates of send queues.
+    pub fn rates(&self) -> &Mutex<Rates> {
+        &self.rates
     }
 
     /// Changes the flows of Ethernet queue pairs, by commands.

@@ -20,6 +20,7 @@ pub(super) mod gids;
 pub(super) mod mapping;
 pub(super) mod pins;
 pub(super) mod poll;
+pub(super) mod rates;
 pub(super) mod registers;
 pub(super) mod running;
 pub(super) mod steering;

@@ -6,7 +6,7 @@ use libc::c_int;
 use mlx5_sys::ifc::{
     Field, alloc_transport_domain_in, alloc_transport_domain_out, atomic_caps, cmd_hca_cap,
     create_uctx_in, create_uctx_out, device_mem_cap, odp_cap, opcode,
-    per_protocol_networking_offload_caps as ethernet, query_adapter_in, query_adapter_out,
+    per_protocol_networking_offload_caps as ethernet, qos_cap, query_adapter_in, query_adapter_out,
     query_adapter_param_block, query_hca_cap_in, query_hca_cap_out, query_special_contexts_in,
     query_special_contexts_out,
 };
@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 
 use super::super::driver::command::Command;
 use super::super::driver::event::EventQueue;
+use super::super::driver::rates::QOS;
 use super::super::driver::{clock, function};
 use super::super::process::errno::{Errno, Result};
 use super::super::process::user;
@@ -257,6 +258,7 @@ fn driver(file: &CommandFile, room: usize) -> Result<Vec<u8>> {
     let caps = &file.function().caps;
     const SEGMENTATION: usize = 8;
     const SPREADING: usize = 16;
+    const PACING: usize = 40;
     const SEVERAL: usize = 56;
     const STRIDING: usize = 72;
     /// `MLX5_IB_ALLOW_MPW`, `MLX5_IB_SUPPORT_EMPW`
@@ -283,6 +285,15 @@ fn driver(file: &CommandFile, room: usize) -> Result<Vec<u8>> {
             flag(ethernet::MULTI_PKT_SEND_WQE, ALLOWED)?
                 | flag(ethernet::ENHANCED_MULTI_PKT_SEND_WQE, ENHANCED)?,
         );
+    }
+    if caps.has(cmd_hca_cap::QOS) && group(file, QOS, qos_cap::PACKET_PACING)? != 0 {
+        word(PACING, group(file, QOS, qos_cap::PACKET_PACING_MIN_RATE)? as u32);
+        word(PACING + 4, group(file, QOS, qos_cap::PACKET_PACING_MAX_RATE)? as u32);
+        word(PACING + 8, RAW_PACKETS);
+        // `MLX5_IB_PP_SUPPORT_BURST`
+        let burst = group(file, QOS, qos_cap::PACKET_PACING_BURST_BOUND)?
+            & group(file, QOS, qos_cap::PACKET_PACING_TYPICAL_SIZE)?;
+        word(PACING + 12, burst as u32);
     }
     if caps.has(cmd_hca_cap::STRIDING_RQ) {
         let ((bytes, most_bytes), (strides, most_strides)) = (wq::STRIDE_BYTES, wq::STRIDES);
@@ -410,14 +421,7 @@ const DEVICE_MEMORY: u32 = 0xf;
 
 /// A field of a group of capabilities, current values; 0 where the card has no such group.
 fn group(file: &CommandFile, group: u32, field: Field) -> Result<u64> {
-    let mut command =
-        Command::new(opcode::QUERY_HCA_CAP, query_hca_cap_in::SIZE, query_hca_cap_out::SIZE);
-    command.set(query_hca_cap_in::OP_MOD, group << 1 | 1);
-    match file.function().run(command) {
-        Ok(reply) => Ok(field.get(&reply[query_hca_cap_out::CAPABILITY.bytes()])),
-        Err(Errno::EINVAL) => Ok(0),
-        Err(error) => Err(error),
-    }
+    file.function().group(group, field)
 }
 
 /// Returns whether a send queue may send several packets by one WQE.

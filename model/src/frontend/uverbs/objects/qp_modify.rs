@@ -6,6 +6,7 @@ use mlx5_sys::ifc::{
 use zerocopy::IntoBytes;
 
 use super::super::driver::command::Command;
+use super::super::driver::rates::Asked as Rate;
 use super::super::process::errno::{Errno, Result};
 use super::super::process::user;
 use super::super::request::abi::{ModifyQp, ModifyQpDriver, ModifyQpDriverReply, QpDestination};
@@ -53,8 +54,9 @@ pub(crate) mod mask {
     pub const DEST_QPN: u32 = 1 << 20;
     /// Everything the legacy command knows.
     pub const LEGACY: u32 = (1 << 21) - 1;
+    pub const RATE_LIMIT: u32 = 1 << 25;
     /// Everything the extended command knows.
-    pub const EXTENDED: u32 = LEGACY | 1 << 25;
+    pub const EXTENDED: u32 = LEGACY | RATE_LIMIT;
 }
 
 use mask::{
@@ -235,21 +237,22 @@ pub(crate) fn modify(file: &CommandFile, request: &Request) -> Result<()> {
         return Err(Errno::EOPNOTSUPP);
     }
     let driver = user::lenient(&request.driver);
-    change(file, &asked, &driver).map(|_| ())
+    change(file, &asked, &driver, 0).map(|_| ())
 }
 
 /// `MODIFY_QP`, extended.
 pub(crate) fn modify_extended(file: &CommandFile, request: &Request) -> Result<()> {
     let asked: ModifyQp = user::whole(&request.core)?;
-    // Rates are limited on raw packet queues alone.
-    if asked.attr_mask & !mask::EXTENDED != 0 || asked.attr_mask & !mask::LEGACY != 0 {
+    if asked.attr_mask & !mask::EXTENDED != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
+    let rate = request.core.get(size_of::<ModifyQp>()..).and_then(|rest| rest.first_chunk());
+    let rate = rate.map_or(0, |rate| u32::from_ne_bytes(*rate));
     let driver: ModifyQpDriver = user::lenient(&request.driver);
     if driver.comp_mask != 0 || driver.reserved != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let (dctn, ece_options) = change(file, &asked, &driver)?;
+    let (dctn, ece_options) = change(file, &asked, &driver, rate)?;
     let response_length = request.room().min(8) as u32;
     request.reply_short(&[0u32.to_ne_bytes(), response_length.to_ne_bytes()].concat())?;
     let reply = ModifyQpDriverReply {
@@ -305,9 +308,20 @@ fn check(file: &CommandFile, qp: &Qp, asked: &ModifyQp, to: u8) -> Result<Option
     if wrong { Err(Errno::EINVAL) } else { Ok(sender) }
 }
 
+/// Returns the rate that a request sets; one of no kbit/s removes the limit.
+fn rate(asked: &ModifyQp, driver: &ModifyQpDriver, kbps: u32) -> Option<Rate> {
+    let rate = Rate { kbps, burst: driver.max_burst_sz, packet: driver.typical_pkt_sz };
+    (asked.attr_mask & mask::RATE_LIMIT != 0).then_some(rate)
+}
+
 /// Changes a queue pair. Gives the number of a target of dynamic connections that has just been
 /// made, and the ECE options that the card agreed to.
-fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Result<(u32, u32)> {
+fn change(
+    file: &CommandFile,
+    asked: &ModifyQp,
+    driver: &ModifyQpDriver,
+    kbps: u32,
+) -> Result<(u32, u32)> {
     let function = file.function();
     let mut state = file.state();
     state.context()?;
@@ -322,7 +336,13 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     if has(CUR_STATE) && !matches!(from, RTR | RTS | SQD | SQE) {
         return Err(Errno::EINVAL);
     }
-    let (needed, besides) = transition(qp.kind, from, to).ok_or(Errno::EINVAL)?;
+    let (needed, mut besides) = transition(qp.kind, from, to).ok_or(Errno::EINVAL)?;
+    // Linux limits the rates of raw packet queues alone.
+    if qp.kind == Kind::RawPacket && matches!((from, to), (RTR | RTS, RTS)) {
+        besides |= mask::RATE_LIMIT;
+    } else if has(mask::RATE_LIMIT) {
+        return Err(Errno::EOPNOTSUPP);
+    }
     if asked.attr_mask & needed != needed || asked.attr_mask & !(needed | besides | STATE) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -333,7 +353,7 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     if qp.raw.is_some() {
         let qp = state.get_mut::<Qp>(asked.qp_handle)?;
         if let Some(raw) = &mut qp.raw {
-            raw.modify(file, from, to)?;
+            raw.modify(file, (from, to), rate(asked, driver, kbps))?;
         }
         qp.state = to;
         if has(PORT) {

@@ -12,6 +12,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::super::driver::command::Command;
+use super::super::driver::rates::Asked as Rate;
 use super::super::driver::umem::Umem;
 use super::super::process::errno::{Errno, Result};
 use super::super::process::user;
@@ -29,6 +30,8 @@ pub(crate) struct Raw {
     uid: u16,
     /// Send queue: its number, the number of its TIS, and its state.
     send: Option<(u32, u32, u32)>,
+    /// The rate that the send queue is limited to.
+    rate: Option<Rate>,
     /// Receive queue: its number and state.
     receive: Option<(u32, u32)>,
     /// The TIR that flows lead to.
@@ -77,6 +80,7 @@ pub(super) fn make(
     let mut raw = Raw {
         uid: parts.uid,
         send: None,
+        rate: None,
         receive: None,
         tir: None,
         _buffers: Vec::new(),
@@ -337,6 +341,7 @@ pub(super) fn make_rss(
     let raw = Raw {
         uid,
         send: None,
+        rate: None,
         receive: None,
         tir: Some(tirn),
         _buffers: Vec::new(),
@@ -353,8 +358,14 @@ pub(super) fn make_rss(
 const KEY: usize = 40;
 
 impl Raw {
-    /// Moves both queues through a transition of the queue pair; the states have its names.
-    pub fn modify(&mut self, file: &CommandFile, from: u8, to: u8) -> Result<()> {
+    /// Moves both queues through a transition of the queue pair; the states have its names. A send
+    /// queue that becomes or stays ready may get a rate; one of no kbit/s removes the limit.
+    pub fn modify(
+        &mut self,
+        file: &CommandFile,
+        (from, to): (u8, u8),
+        rate: Option<Rate>,
+    ) -> Result<()> {
         use super::qp_modify::{ERR as FAILED, INIT, RESET, RTR, RTS};
         let (receives, sends) = match (from, to) {
             (_, RESET) => (Some(RST), Some(RST)),
@@ -367,16 +378,49 @@ impl Raw {
             modify_rq(file, self.uid, *rqn, (*state, to))?;
             *state = to;
         }
-        if let (Some((sqn, _, state)), Some(to)) = (&mut self.send, sends) {
-            // The send queue may have failed by itself, without a report.
-            *state = queried(file, *sqn)?;
-            let mut command =
-                Command::new(opcode::MODIFY_SQ, modify_sq_in::SIZE, modify_sq_out::SIZE);
-            command.set(modify_sq_in::UID, self.uid);
-            command.set(modify_sq_in::SQN, *sqn);
-            command.set(modify_sq_in::SQ_STATE, *state);
-            command.set(sqc::STATE.within(modify_sq_in::CTX), to);
-            file.function().run(command)?;
+        if let (Some((sqn, ..)), Some(to)) = (self.send, sends) {
+            self.modify_sq(file, sqn, to, rate)?;
+        }
+        Ok(())
+    }
+
+    fn modify_sq(
+        &mut self,
+        file: &CommandFile,
+        sqn: u32,
+        to: u32,
+        rate: Option<Rate>,
+    ) -> Result<()> {
+        let function = file.function();
+        // The send queue may have failed by itself, without a report.
+        let state = queried(file, sqn)?;
+        // A queue that is reset or fails loses its rate.
+        let wanted = if to == RDY {
+            rate.map_or(self.rate, |rate| (rate.kbps != 0).then_some(rate))
+        } else {
+            None
+        };
+        let mut command = Command::new(opcode::MODIFY_SQ, modify_sq_in::SIZE, modify_sq_out::SIZE);
+        command.set(modify_sq_in::UID, self.uid);
+        command.set(modify_sq_in::SQN, sqn);
+        command.set(modify_sq_in::SQ_STATE, state);
+        command.set(sqc::STATE.within(modify_sq_in::CTX), to);
+        if wanted != self.rate {
+            let index = wanted.map_or(Ok(0), |rate| function.add_rate(rate))?;
+            // `packet_pacing_rate_limit_index`
+            command.set(modify_sq_in::MODIFY_BITMASK, 1u64);
+            let field = sqc::PACKET_PACING_RATE_LIMIT_INDEX.within(modify_sq_in::CTX);
+            command.set(field, index);
+        }
+        let done = function.run(command);
+        // The entry that is used no longer: the one before, or the one for nothing.
+        let (kept, left) = if done.is_ok() { (wanted, self.rate) } else { (self.rate, wanted) };
+        if let Some(rate) = left.filter(|_| kept != left) {
+            function.remove_rate(rate)?;
+        }
+        done?;
+        self.rate = wanted;
+        if let Some((_, _, state)) = &mut self.send {
             *state = to;
         }
         Ok(())
@@ -419,6 +463,9 @@ pub(super) fn destroy(file: &CommandFile, raw: &Raw) -> Result<()> {
         command.set(destroy_sq_in::SQN, sqn);
         function.run(command)?;
         destroy_tis(file, raw.uid, tisn)?;
+    }
+    if let Some(rate) = raw.rate {
+        function.remove_rate(rate)?;
     }
     Ok(())
 }
