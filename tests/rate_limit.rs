@@ -75,7 +75,7 @@ fn spread(number: u8, limit: RateLimit, several: Several) -> u64 {
         }
     }
     while !sends.is_idle() {
-        drop(reader.poll(&mut sends).unwrap());
+        let _done = reader.poll(&mut sends).unwrap();
     }
     let mut times = Vec::new();
     while times.len() < PACKETS {
