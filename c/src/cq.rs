@@ -38,10 +38,6 @@ impl Cq {
                  set MLX5_CQ_UNPOLLED",
             ));
         }
-        // SAFETY: this function's contract.
-        for _ in 0..unsafe { objects::events_since_arm(raw)? } {
-            reader.event_taken();
-        }
         let tables = Tables { rc: QueueTable::new(), uc: None, ud: None };
         let (open, queues, broken) = (None, 0, false);
         Ok(Self { open, tables, reader, channel, queues, broken, raw, _claim: claim })

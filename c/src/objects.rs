@@ -4,11 +4,11 @@
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use mlx5_sys::doorbell::{ARM_SEQUENCE_SHIFT, CQ_ARM_WORD, RECEIVE_WORD};
+use mlx5_sys::doorbell::RECEIVE_WORD;
 use mlx5_sys::dv;
 use mlx5_sys::load::Library;
 use mlx5_sys::verbs::{
-    ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state, ibv_query_qp,
+    ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state, ibv_query_qp,
 };
 
 use crate::error::{Failed, Result};
@@ -88,36 +88,5 @@ unsafe fn state(qp: NonNull<ibv_qp>) -> Result<u32> {
             0 => Ok(attr.assume_init().qp_state),
             errno => Err(Failed::call("ibv_query_qp", errno)),
         }
-    }
-}
-
-/// Returns how many events of a CQ were taken and acknowledged since its record was last armed, modulo
-/// 4.
-///
-/// The record keeps the number that it was armed with last, and an HCA ignores an arm with the number of
-/// an event that it has sent. libibverbs counts the events that were acknowledged.
-///
-/// # Safety
-/// `cq` is a live CQ, and no other thread takes, acknowledges or requests events of it.
-pub(crate) unsafe fn events_since_arm(cq: NonNull<ibv_cq>) -> Result<u32> {
-    let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
-    let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: zeros are values of these structures of integers and pointers. The caller keeps the
-    // CQ alive, and the library writes `out`, which lives through the call.
-    let (out, failed) = unsafe {
-        let object = object.assume_init_mut();
-        object.cq.in_ = cq.as_ptr();
-        object.cq.out = out.as_mut_ptr();
-        let failed = dv::mlx5dv_init_obj(object, u64::from(dv::MLX5DV_OBJ_CQ)) != 0;
-        (out.assume_init(), failed)
-    };
-    if failed || out.dbrec.is_null() {
-        return Err(Failed::of(Status::NotMlx5));
-    }
-    // SAFETY: the record of a live CQ has two words, and the caller keeps others from writing them
-    // and the count of events.
-    unsafe {
-        let armed = u32::from_be(out.dbrec.add(CQ_ARM_WORD).read_volatile()) >> ARM_SEQUENCE_SHIFT;
-        Ok((*cq.as_ptr()).comp_events_completed.wrapping_sub(armed) & 3)
     }
 }

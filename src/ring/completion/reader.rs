@@ -155,12 +155,21 @@ impl CqReader {
     /// # Safety
     /// - `cq` stays alive as long as the result, and is not resized.
     /// - Until the result is dropped, nothing else polls or arms it (`ibv_poll_cq`,
-    ///   `ibv_req_notify_cq`, another reader), and no event of it is waiting to be taken.
+    ///   `ibv_req_notify_cq`, another reader), and no event of it is waiting to be taken, or was taken
+    ///   and not acknowledged (`ibv_ack_cq_events`).
     #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_CQ"))]
     pub unsafe fn from_raw(cq: NonNull<ibv_cq>) -> Result<Self, QueueError> {
         // SAFETY: the caller keeps the CQ alive and unresized, and lets nothing else poll or arm
         // it, until the result is dropped.
-        unsafe { Self::take_over(view_cq(cq)?) }
+        let mut reader = unsafe { Self::take_over(view_cq(cq)?)? };
+        // SAFETY: the CQ is alive, and no event of it is taken or acknowledged meanwhile.
+        let acknowledged = unsafe { (*cq.as_ptr()).comp_events_completed };
+        // The record has the number of the last request. The HCA ignores another one with it after
+        // its event, which is one at most.
+        if acknowledged.wrapping_sub(reader.arm_sequence) & 3 == 1 {
+            reader.event_taken();
+        }
+        Ok(reader)
     }
 
     /// # Safety
