@@ -227,7 +227,6 @@ const WITHOUT: &[(&str, &str)] = &[
     ("ibv_qp_to_qp_ex", "every queue pair takes every operation of its transport"),
     ("ibv_cq_ex_to_cq", "there is one type of completion queues"),
     ("ibv_wc_read_wc_flags", "what the flags select is in `ReceiveKind` and `ReceiveDone`"),
-    ("ibv_wc_read_completion_wallclock_ns", "`DeviceClock` converts the HCA's count"),
     ("ibv_wr_atomic_write", "libmlx5 does not implement it"),
     ("ibv_get_pkey_index", "a program reads the table with `Context::pkey`"),
     ("ibv_get_device_index", "a device is named, not numbered"),

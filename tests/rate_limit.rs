@@ -80,7 +80,7 @@ fn spread(number: u8, limit: RateLimit, several: Several) -> u64 {
     let mut times = Vec::new();
     while times.len() < PACKETS {
         match packets.poll().unwrap() {
-            Some(PacketEvent::Packet(done)) => times.push(done.info.timestamp),
+            Some(PacketEvent::Packet(done)) => times.push(done.info().timestamp.raw()),
             Some(other) => panic!("{other:?}"),
             None => {}
         }

@@ -214,10 +214,12 @@ rows! {
     PollTable: "the same, of one of 300 queue pairs in a table", How::Take, [at_most(97.0)];
     TagAppend: "append to a list of tags, reported", How::Post, [at_most(113.0)];
     TagPoll: "poll, one message of a list of tags", How::Take, [at_most(104.0)];
-    PacketSend: "60-byte inline packet, two blocks", How::Post, [];
-    PacketFire: "prepared fire, 8 of 60 bytes of a packet changed, two blocks", How::Fire, [];
-    PacketPoll: "poll of 32 packets, slots posted again, per packet", How::TakeLists(LIST), [];
-    PacketEmpty: "poll for packets, empty", How::Idle, [];
+    PacketSend: "60-byte inline packet, two blocks", How::Post, [at_most(75.0)];
+    PacketFire: "prepared fire, 8 of 60 bytes of a packet changed, two blocks", How::Fire,
+        [at_most(36.0)];
+    PacketPoll: "poll of 32 packets, slots posted again, per packet", How::TakeLists(LIST),
+        [at_most_owned(93.0)];
+    PacketEmpty: "poll for packets, empty", How::Idle, [at_most_owned(32.0)];
     PoolPost: "the same program: 64-byte WRITE from a pool", How::Post, [at_most_raw(1.15)];
     PoolList: "the same program: list of 32 such, per WR", How::Lists(LIST), [at_most_raw(1.15)];
     PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.3)];

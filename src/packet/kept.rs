@@ -26,7 +26,7 @@ impl KeptPacket {
     /// Keeps a packet with this length at this offset, or returns `None` if as many are kept as may be.
     ///
     /// # Safety
-    /// The packet lies in the slot ([`Slots::has`]), the HCA has reported it, and the slot is not posted
+    /// The packet [fits](Slots::fits) the slot, the HCA has reported it, and the slot is not posted
     /// again while it [is not free](Slots::is_free).
     pub(super) unsafe fn new(
         slots: &Arc<Slots>,

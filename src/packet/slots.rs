@@ -73,17 +73,16 @@ impl Slots {
         Sge::new(self.region.address() + offset, self.size, self.lkey)
     }
 
-    /// Returns whether a packet with this length at this offset lies in a slot.
+    /// Returns whether a packet with this length at this offset lies in its slot.
     #[inline(always)]
-    pub(super) fn has(&self, slot: u32, offset: u32, length: u32) -> bool {
-        let end = u64::from(offset) + u64::from(length);
-        slot < self.count() && end <= u64::from(self.size)
+    pub(super) fn fits(&self, offset: u32, length: u32) -> bool {
+        u64::from(offset) + u64::from(length) <= u64::from(self.size)
     }
 
     /// Lends the bytes of a packet, which lies in its slot.
     ///
     /// # Safety
-    /// - [`has`](Self::has) is true of them.
+    /// - The slot is one of these, and the packet [fits](Self::fits).
     /// - As long as the result exists, nothing writes them: the HCA has reported the packet, and its slot
     ///   is not posted again.
     #[inline(always)]

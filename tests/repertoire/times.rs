@@ -108,7 +108,7 @@ fn a_failure_has_no_time() {
     // SAFETY: the payloads are in the WQEs.
     unsafe {
         a.send.post(1, Nop::new().signaled()).unwrap();
-        let nowhere = Remote { rkey: 0xdead_00, ..a.remote(0) };
+        let nowhere = Remote { rkey: 0x00de_ad00, ..a.remote(0) };
         a.send.post(2, RdmaWrite::new(Inline(b"x"), nowhere).signaled()).unwrap();
     }
     let (completion, time) = next_of(&mut a);

@@ -56,7 +56,7 @@ fn a_wait_for_a_time_has_the_segment_of_dpdk() {
     let rig = Rig::new(Mode::Trapped);
     // SAFETY: it names no memory, and the HCA refuses it.
     let wait = written(&rig, |queue| unsafe {
-        queue.post(1, WaitUntil::real_time(0x1234_5678, 0x9abc_def).signaled()).unwrap();
+        queue.post(1, WaitUntil::real_time(0x1234_5678, 0x09ab_cdef).signaled()).unwrap();
     });
     assert_eq!((&wait[..4], wait[7]), (&hex("0200000f")[..], 3));
     assert_eq!(

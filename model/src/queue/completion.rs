@@ -134,7 +134,7 @@ impl Card {
     fn stamp(&self, format: u32) -> u64 {
         let now = self.clock.now();
         if format == REAL_TIME {
-            return now / SECOND << 32 | now % SECOND;
+            return (now / SECOND) << 32 | (now % SECOND);
         }
         self.identity.profile.ticks(now)
     }

@@ -12,7 +12,7 @@ use crate::cqe::{Failure, Layer3, PacketInfo, PacketWords, TransportHeader, Unex
 use crate::error::Error;
 use crate::ring::{self, FoundPacket, PacketEvent, PollError};
 
-/// The packets of a poll, see [`PacketReceiver::poll`].
+/// The packets of a poll, see [`PacketReceiver::poll`](super::PacketReceiver::poll).
 #[must_use = "packets are taken as the iterator is advanced"]
 pub struct Packets<'a> {
     ring: &'a mut Ring,
@@ -46,7 +46,7 @@ pub enum PacketFault {
     TransportChecksum,
 }
 
-/// Why a poll of a [`PacketReceiver`] returned no packet.
+/// Why a poll of a [`PacketReceiver`](super::PacketReceiver) returned no packet.
 ///
 /// ```
 /// use mlx5::cqe::Status;
@@ -65,7 +65,7 @@ pub enum PacketFault {
 pub enum PacketError {
     /// The CQ cannot be polled further.
     Poll(PollError),
-    /// The queue has failed, and returns no packet until it [recovers](PacketReceiver::recover). The
+    /// The queue has failed, and returns no packet until it [recovers](super::PacketReceiver::recover). The
     /// status says why: [`LocalLength`](crate::cqe::Status) if a packet was longer than its slot.
     Failed(Failure),
     /// A CQE that is of no packet, or contradicts the state of the queue. Later polls return what
@@ -125,11 +125,12 @@ impl<'a> Packets<'a> {
         self.polled.used_up += u32::from(packet.last);
         // Ids are slots.
         let (slot, offset, length) = (packet.id as u32, packet.offset, packet.byte_len);
-        if !self.slots.has(slot, offset, length) {
+        if !self.slots.fits(offset, length) {
             return Err(PacketError::Length { bytes: length });
         }
-        // SAFETY: the packet lies in its slot, as checked above. The HCA has reported it. The slot is
-        // posted again by the next poll, which borrows the receiver anew, so that the result is gone.
+        // SAFETY: the slot is that of a WQE, and the packet fits it. The HCA has reported the packet. The
+        // slot is posted again by the next poll, which borrows the receiver anew, so that the result
+        // is gone.
         let bytes = unsafe { self.slots.bytes(slot, offset, length) };
         Ok(Packet { bytes, words: packet.words(), slots: self.slots, slot, offset })
     }

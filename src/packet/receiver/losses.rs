@@ -110,8 +110,6 @@ fn out_of_buffer(port: &PacketPort) -> Option<u64> {
 
 impl fmt::Debug for Counting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counting")
-            .field("whole", &self.whole)
-            .finish_non_exhaustive()
+        f.debug_struct("Counting").field("whole", &self.whole).finish_non_exhaustive()
     }
 }

@@ -24,8 +24,9 @@ use crate::verbs::{CompletionChannel, Flow, FlowBuilder};
 /// [`PacketPort::receiver`].
 ///
 /// A [poll](Self::poll) returns packets up to a limit, and posts the slots of the packets that the previous
-/// poll returned. So the program holds no more packets than it asks for, and all other slots are posted. [`wait`](Self::wait) sleeps until a packet comes. [`losses`](Self::losses) is the number of
-/// packets that matched and did not arrive.
+/// poll returned. So the program holds no more packets than it asks for, and all other slots are posted.
+/// [`wait`](Self::wait) sleeps until a packet comes. [`losses`](Self::losses) is the number of packets
+/// that matched and did not arrive.
 ///
 /// When its interface goes down and comes up again, rules and memberships stay.
 ///
@@ -118,6 +119,21 @@ impl PacketReceiver {
     /// First posts the slots of the packets that the last poll returned. No allocation, no system call.
     ///
     /// The iterator ends at the first error, and the next poll goes on behind it.
+    ///
+    /// The CQE of a packet names no queue, so each receiver has a CQ of its own. Several are polled in
+    /// turn:
+    ///
+    /// ```
+    /// use mlx5::packet::PacketReceiver;
+    ///
+    /// /// Handles up to eight packets of each.
+    /// fn poll(receivers: &mut [PacketReceiver]) -> mlx5::Result<()> {
+    ///     for packet in receivers.iter_mut().flat_map(|receiver| receiver.poll(8)) {
+    ///         println!("{} bytes", packet?.len());
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     #[doc(alias("ibv_poll_cq", "ibv_post_recv"))]
     #[inline]
     pub fn poll(&mut self, most: usize) -> Packets<'_> {

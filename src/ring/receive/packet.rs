@@ -236,6 +236,7 @@ impl PacketRq {
     /// HCA's.
     #[inline(always)]
     pub(crate) unsafe fn post_written(&mut self, count: u32) {
+        self.queue.ring.timing.begin();
         // SAFETY: this function's contract.
         unsafe { self.queue.ring.post_written(Lent::promised(), count) }
     }

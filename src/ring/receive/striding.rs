@@ -172,7 +172,7 @@ impl StridingRq {
         self.write(0, id, memory)?;
         // SAFETY: the WQE was written, where there was room for it. The caller keeps the memory
         // registered until the WQE is used up or failed.
-        unsafe { self.post_written(1) };
+        unsafe { self.ring.post_written(Lent::promised(), 1) };
         Ok(())
     }
 
@@ -211,6 +211,7 @@ impl StridingRq {
     /// [`post`](Self::post).
     #[inline(always)]
     pub(crate) unsafe fn post_written(&mut self, count: u32) {
+        self.ring.timing.begin();
         // SAFETY: this function's contract.
         unsafe { self.ring.post_written(Lent::promised(), count) }
     }
