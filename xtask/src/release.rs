@@ -33,7 +33,7 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// The largest package, in bytes, compressed.
-const MOST_BYTES: u64 = 640 << 10;
+const MOST_BYTES: u64 = 768 << 10;
 
 /// What every package's manifest says.
 const KEYS: &[&str] = &[

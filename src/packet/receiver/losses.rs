@@ -85,11 +85,22 @@ impl Counting {
         rule
     }
 
+    /// Returns how many packets all rules have counted, if all count.
+    #[cfg(feature = "devx")]
+    fn matched(&self) -> Result<Option<u64>> {
+        let counter = self.counter.as_ref().filter(|_| self.whole);
+        counter.map(|counter| Ok(counter.read()?.packets)).transpose()
+    }
+
+    #[cfg(not(feature = "devx"))]
+    fn matched(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Returns the packets that matched, without those that polls have returned.
     pub(super) fn losses(&self, taken: u64) -> Result<Losses> {
-        #[cfg(feature = "devx")]
-        if let (Some(counter), true) = (&self.counter, self.whole) {
-            let packets = counter.read()?.packets.saturating_sub(taken);
+        if let Some(matched) = self.matched()? {
+            let packets = matched.saturating_sub(taken);
             return Ok(Losses { packets, scope: LossScope::Receiver });
         }
         let counts = out_of_buffer(&self.port).zip(self.before);
