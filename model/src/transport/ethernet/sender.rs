@@ -120,11 +120,9 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
             .map(|tis| tis.get(tisc::TRANSPORT_DOMAIN)),
         rate: card.objects.rates.get(&field(sqc::PACKET_PACING_RATE_LIMIT_INDEX)).copied(),
     };
+    // `ALLOW_MULTI_PKT_SEND_WQE` is not asked for: Linux sends by these WQEs on queues without it
+    // (`mlx5e_create_sq`). It may be about the older format.
     if wqe.opcode == ENHANCED_MPSW {
-        if field(sqc::ALLOW_MULTI_PKT_SEND_WQE) == 0 {
-            tracing::warn!(qp, "the send queue may not send several packets by one WQE");
-            return Err(Syndrome::LocalQpOperation);
-        }
         return send_each(card, &queue, &wqe.data, segment);
     }
     let inline = segment.header.len();
