@@ -11,6 +11,7 @@
 //! | ring by hand | [`DedicatedRegister`], [`Turn`], [`UarMapping`], [`BlueFlameCopy`] |
 //! | measure when the HCA reads and writes | [`CopyProbe`], [`CopyTime`] |
 //! | read CQEs without consuming them, or from a CQ of one entry | [`Peeked`], [`CollapsedCqReader`] |
+//! | lend queues to a GPU or another engine | [`EngineQueue`], [`EngineHandles`] |
 //! | store the consumer index at chosen times | [`Publish`] |
 //! | match tags | [`TmSrq`], [`TagConfig`], [`TagReceive`], [`TagHandle`], [`TagCompletion`] and what it consists of, [`TagMatching`], [`TagCapacity`], [`Tag`], [`TagHeader`], [`TagKind`], [`Rendezvous`] |
 //! | write and read WQEs as bytes | [`RawWqe`], [`Dump`] |
@@ -18,6 +19,7 @@
 pub use crate::doorbell::{BlueFlameCopy, CopyUnavailable, UarMapping};
 pub use crate::error::{ProbeError, TagError};
 pub use crate::ring::completion::{Peeked, Publish};
+pub use crate::ring::engine::{EngineHandles, EngineQueue};
 pub use crate::ring::poll::{CollapsedCqReader, CopyProbe, CopyTime};
 pub use crate::ring::send::{DedicatedRegister, Turn};
 pub use crate::ring::source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSource};

@@ -94,6 +94,7 @@ pub(crate) mod completion;
 pub(crate) mod receive;
 pub(crate) mod send;
 
+pub(crate) mod engine;
 pub(crate) mod poll;
 mod release;
 pub(crate) mod tags;

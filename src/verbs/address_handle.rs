@@ -166,6 +166,21 @@ impl UdAddress {
 }
 
 impl DcAddress {
+    /// Returns the address of target `dctn` (24 bits) at a handle of libibverbs, with its access key.
+    /// The address is a copy: the handle may be destroyed afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call): the handle is not of libmlx5.
+    ///
+    /// # Safety
+    /// `ah` is alive.
+    #[doc(alias("mlx5dv_ah", "mlx5dv_init_obj", "MLX5DV_OBJ_AH"))]
+    pub unsafe fn from_raw(ah: NonNull<ibv_ah>, dctn: u32, access_key: u64) -> Result<DcAddress> {
+        // SAFETY: the caller keeps the handle alive.
+        let vector = unsafe { vector(ah)? };
+        Ok(DcAddress::of(vector, dctn, access_key))
+    }
+
     /// Returns the address of target `dctn` (24 bits) at `handle`, with its access key.
     pub fn new(handle: &AddressHandle, dctn: u32, access_key: u64) -> DcAddress {
         DcAddress::of(*handle.vector(), dctn, access_key)

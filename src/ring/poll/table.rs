@@ -1,10 +1,15 @@
 //! A table of queues that complete on one CQ, found by number.
 
 use core::fmt;
+use core::ptr::NonNull;
 
+use mlx5_sys::verbs::ibv_qp;
+
+use crate::error::QueueError;
 use crate::ib::{Rc, Transport};
 use crate::ring::receive::Numbers;
 use crate::ring::receive::srq::Srq;
+use crate::ring::source::member;
 use crate::ring::{
     CqReader, Queues, ReceiveQueue, ReceiveSide, ReceiveSource, SendQueue, SendSide,
 };
@@ -200,6 +205,33 @@ impl<T: Transport> QueueTable<T> {
     ) -> crate::error::Result<()> {
         self.shared.get(key.0).expect("a queue of this table").attach(qp, completions)?;
         self.receivers.insert(qp.member().number, Row::Shared(key.0).pack());
+        Ok(())
+    }
+
+    /// [Attaches](Srq::attach_raw) a queue pair that this crate did not make to a shared receive queue
+    /// of the table.
+    ///
+    /// # Errors
+    /// The errors of [`Srq::attach_raw`].
+    ///
+    /// # Panics
+    /// If the table has no queue with that key.
+    ///
+    /// # Safety
+    /// `qp` stays alive and is not reset, until it is detached or the queue is dropped.
+    pub unsafe fn attach_raw(
+        &mut self,
+        key: SharedKey,
+        qp: NonNull<ibv_qp>,
+        completions: &mut CqReader,
+    ) -> Result<(), QueueError> {
+        let queue = self.shared.get(key.0).expect("a queue of this table");
+        // SAFETY: this function's contract.
+        let number = unsafe {
+            queue.attach_raw(qp, completions)?;
+            member(qp).number
+        };
+        self.receivers.insert(number, Row::Shared(key.0).pack());
         Ok(())
     }
 

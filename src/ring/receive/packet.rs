@@ -1,13 +1,16 @@
 //! Receiving Ethernet packets.
 
 use core::fmt;
+use core::ptr::NonNull;
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::verbs::{ibv_cq, ibv_qp};
 
 use super::core::{Layout, ReceiveRing, failure};
 use super::{InOrder, ReceiveBatch, ReceiveConfig, ReceiveQueue};
 use crate::cqe::{CqeRef, Failure, PacketInfo, PacketWords, UnexpectedCqe, UnexpectedCqeReason};
 use crate::doorbell::Lent;
+use crate::error::QueueError;
 use crate::ib::RawPacket;
 use crate::ring::{CompletionSource, CqReader, PollError, PostError, ReceiveSource};
 use crate::wqe::{Sge, SgeList};
@@ -133,6 +136,30 @@ impl PacketRq {
         Ok(Self { queue, completions })
     }
 
+    /// Takes over the receive queue of a queue pair of libibverbs in RTR or RTS, and the CQ that it
+    /// completes on. Posts and polls go on where libmlx5 stopped.
+    ///
+    /// # Errors
+    /// [`QueueError`]: the queue pair is not one for packets, or is in INIT; the errors of
+    /// [`ReceiveQueue::from_raw`] and [`CqReader::from_raw`]. Nothing is changed then.
+    ///
+    /// # Safety
+    /// The contracts of [`ReceiveQueue::from_raw`] and [`CqReader::from_raw`], for the queue pair and
+    /// for the CQ. No other queue completes on the CQ.
+    #[doc(alias("mlx5dv_init_obj", "IBV_QPT_RAW_PACKET"))]
+    pub unsafe fn from_raw(
+        qp: NonNull<ibv_qp>,
+        cq: NonNull<ibv_cq>,
+        config: ReceiveConfig,
+    ) -> Result<Self, QueueError> {
+        // SAFETY: this function's contract.
+        unsafe {
+            let mut completions = CqReader::from_raw(cq)?;
+            let queue = ReceiveQueue::from_raw_packets(qp, &mut completions, config)?;
+            Ok(Self { queue, completions })
+        }
+    }
+
     /// Returns the queue.
     pub fn queue(&self) -> &ReceiveQueue {
         &self.queue
@@ -255,6 +282,11 @@ impl PacketRq {
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self) {
         self.completions.arm();
+    }
+
+    /// Counts an event of the CQ, see [`CqReader::event_taken`].
+    pub fn event_taken(&mut self) {
+        self.completions.event_taken();
     }
 }
 

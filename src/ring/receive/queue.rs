@@ -190,6 +190,22 @@ impl ReceiveQueue {
         unsafe { Self::take_over(view, owner, completions, config) }
     }
 
+    /// Takes over the receive queue of a QP for packets.
+    ///
+    /// # Safety
+    /// [`from_raw`](Self::from_raw)'s.
+    pub(super) unsafe fn from_raw_packets(
+        qp: NonNull<ibv_qp>,
+        completions: &mut CqReader,
+        config: ReceiveConfig,
+    ) -> Result<Self, QueueError> {
+        // SAFETY: as in `from_raw`.
+        unsafe {
+            let view = QpView::new(qp)?.packets()?;
+            Self::take_over(view, Foreign::owner(qp), completions, config)
+        }
+    }
+
     /// # Safety
     /// - `view` is of a QP in INIT or later that `owner` keeps alive, with no receive outstanding,
     ///   whose receives complete in order.

@@ -148,6 +148,17 @@ impl QpView {
         })
     }
 
+    /// Returns its receive queue, if it is one for packets in RTR or later. On the way from INIT to RTR,
+    /// libmlx5 clears the record.
+    pub(crate) fn packets(&self) -> Result<ReceiveView, QueueError> {
+        if self.qp_type != RawPacket::QP_TYPE {
+            return Err(QueueError::WrongTransport(self.qp_type));
+        }
+        let [_, arrived @ ..] = POSTABLE;
+        require(self.state, &arrived, "RTR or later")?;
+        self.receives()
+    }
+
     /// Returns `entries` if both queues complete on one CQ, otherwise 0.
     fn on_one_cq(&self, entries: u32) -> u32 {
         if self.send_cq == self.receive_cq { entries } else { 0 }
