@@ -7,12 +7,14 @@
  *   struct ibv_cq *  ->  struct mlx5_cq *   polls, arms, waits
  *   struct ibv_qp *  ->  struct mlx5_sq *   posts requests
  *                    ->  struct mlx5_rq *   posts receives
+ *   struct ibv_srq * ->  struct mlx5_srq *  posts receives of several queue pairs
+ *   struct ibv_qp *  ->  struct mlx5_packets *  posts receives of Ethernet packets, polls, arms, waits
  *
  * libibverbs stays responsible for everything else: making, connecting, querying and destroying objects,
  * memory regions, asynchronous events.
  *
- * Threads. A mlx5_cq and the mlx5_sq and mlx5_rq that complete on it are one group. At most one thread at a
- * time is in a call on a group ("Thread: group" below). Threads may take turns, if the program orders their
+ * Threads. A mlx5_cq and the mlx5_sq, mlx5_rq and mlx5_srq that complete on it are one group. At most one thread at a
+ * time is in a call on a group ("Thread: group" below). A mlx5_packets is a group. Threads may take turns, if the program orders their
  * calls, by a mutex for example. Different groups are independent. "Thread: any" functions may be called by
  * any thread at any time. No call may be made in a signal handler, or in a forked child on queues of its parent.
  *
@@ -44,11 +46,14 @@ struct ibv_ah;
 struct ibv_cq;
 struct ibv_qp;
 struct ibv_sge;
+struct ibv_srq;
 
 /* Handles. */
 struct mlx5_cq;
+struct mlx5_packets;
 struct mlx5_rq;
 struct mlx5_sq;
+struct mlx5_srq;
 
 /* Why a function did nothing. mlx5_status_text() has cause and cure of each. */
 enum mlx5_status {
@@ -86,17 +91,18 @@ enum mlx5_status {
 enum mlx5_operation {
 	/* Completions only: of no request that is outstanding on a queue that was taken over. */
 	MLX5_OP_UNEXPECTED = 0,
-	/* RC, UC, UD. */
+	/* All; of packets: addresses, type and payload of one, without the checksum at its end. */
 	MLX5_OP_SEND = 1,
+	/* RC, UC, UD, DC, XRC. */
 	MLX5_OP_SEND_IMM = 2,
-	/* RC, UC. */
+	/* RC, UC, DC, XRC. */
 	MLX5_OP_WRITE = 3,
 	MLX5_OP_WRITE_IMM = 4,
-	/* RC. */
+	/* RC, DC, XRC. */
 	MLX5_OP_READ = 5,
 	MLX5_OP_COMPARE_SWAP = 6,
 	MLX5_OP_FETCH_ADD = 7,
-	/* RC, UC, UD: does nothing, and completes behind the requests before it. */
+	/* All: does nothing, and completes behind the requests before it. */
 	MLX5_OP_NOP = 8,
 	/* Completions only: a receive took a SEND, or failed. */
 	MLX5_OP_RECEIVE = 32,
@@ -119,10 +125,18 @@ enum {
 	MLX5_SOLICITED = 4,
 	/* SEND, SEND_IMM, WRITE, WRITE_IMM: the bytes at the addresses of sg_list are copied into the WQE during
 	 * the call. Their lkeys are not used, and the memory is free afterwards. */
-	MLX5_INLINE = 8
+	MLX5_INLINE = 8,
+	/* SEND of a packet: the device fills the checksums of IPv4, and of TCP or UDP, in. */
+	MLX5_CHECKSUMS = 16,
+	/* SEND of a packet: the first entry of sg_list is copied into the WQE, as MLX5_INLINE does, and the others are
+	 * read by the device. Devices before ConnectX-5 need the first 18 bytes so. */
+	MLX5_INLINE_HEADER = 32,
+	/* SEND of a packet: the device inserts the VLAN tag in immediate behind the addresses. */
+	MLX5_VLAN = 64
 };
 
-/* The destination of a datagram. Made by mlx5_address_init(), owned and copied by the program. */
+/* The destination of a request. Made by mlx5_address_init(), _init_dc() or _init_xrc(), owned and copied by the
+ * program. */
 struct mlx5_address {
 	uint64_t words[6];
 	uint32_t kind;
@@ -136,13 +150,13 @@ struct mlx5_request {
 	uint32_t flags;                /* MLX5_SIGNALED, ... */
 	const struct ibv_sge *sg_list; /* the payload; READ: where it goes; atomics: 8 bytes for the old value */
 	uint32_t num_sge;
-	uint32_t immediate;            /* *_IMM, in host byte order: ntohl(imm_data) of verbs */
+	uint32_t immediate;            /* *_IMM, in host byte order: ntohl(imm_data) of verbs; MLX5_VLAN: the tag */
 	uint64_t remote_addr;          /* WRITE, READ, atomics: the peer's memory */
 	uint32_t rkey;
 	uint32_t reserved;             /* 0 */
 	uint64_t compare_add;          /* atomics, in host byte order: what is compared, or added */
 	uint64_t swap;                 /* COMPARE_SWAP: the new value */
-	const struct mlx5_address *address; /* UD: the destination */
+	const struct mlx5_address *address; /* UD, DC, XRC: the destination; not of a NOP */
 };
 
 /* A receive. Clear all of it first. */
@@ -266,7 +280,8 @@ enum {
 	MLX5_SQ_OWN_REGISTER = 1
 };
 
-/* Takes the send queue of a queue pair of RC, UC or UD over. Posts continue where libmlx5 stopped.
+/* Takes the send queue of a queue pair of RC, UC, UD, XRC_SEND, RAW_PACKET or of a DC initiator (DCI) over. Posts
+ * continue where libmlx5 stopped.
  *
  * requests: how many may be outstanding, at most as many as the queue holds. So many entries of cq are reserved, or
  * the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
@@ -279,6 +294,7 @@ enum {
  * Not checked, the caller guarantees:
  * - All requests that were posted before are complete.
  * - Until the handle is ended, qp is alive, nothing else posts sends to it, and it is not moved to RESET.
+ * - One of IBV_QPT_DRIVER is a DC initiator without streams.
  * - With MLX5_SQ_OWN_REGISTER, no queue of libmlx5 stores to its register.
  *
  * Ownership: *taken belongs to the caller, who ends it by mlx5_sq_give_back() or mlx5_sq_abandon() before qp is
@@ -341,6 +357,15 @@ struct ibv_qp *mlx5_sq_ibv(const struct mlx5_sq *sq);
 enum mlx5_status mlx5_address_init(struct mlx5_address *address, struct ibv_ah *ah, uint32_t qpn,
 				   uint32_t qkey);
 
+/* Makes the address of a target of dynamic connections (DCT), from an address handle of libibverbs, its number of 24
+ * bits and its access key. The result is a copy: ah may be destroyed afterwards. Thread: any. */
+enum mlx5_status mlx5_address_init_dc(struct mlx5_address *address, struct ibv_ah *ah, uint32_t dctn,
+				      uint64_t access_key);
+
+/* Makes the address of a shared receive queue of the peer's XRC domain, from its number (ibv_get_srq_num). srqn has 24
+ * bits. Thread: any. */
+enum mlx5_status mlx5_address_init_xrc(struct mlx5_address *address, uint32_t srqn);
+
 /* ---- Receive queues ----------------------------------------------------------------------------- */
 
 /* Takes the receive queue that a queue pair of RC, UC or UD has of its own over.
@@ -389,6 +414,139 @@ uint32_t mlx5_rq_capacity(struct mlx5_rq *rq);
 
 /* Returns the queue pair; null for null. Thread: any. */
 struct ibv_qp *mlx5_rq_ibv(const struct mlx5_rq *rq);
+
+/* ---- Shared receive queues ---------------------------------------------------------------------- */
+
+/* Takes a shared receive queue over, of which all queue pairs complete their receives on cq. Those of XRC and of tag
+ * matching cannot be taken over.
+ *
+ * receives: how many may be outstanding, at most as many as the queue holds. So many entries of cq are reserved, or
+ * the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
+ *
+ * Checked: no receive is outstanding (MLX5_STATUS_NOT_IDLE); cq has free entries; this process has not taken it over
+ * already.
+ *
+ * Not checked, the caller guarantees:
+ * - srq is alive until the handle is ended.
+ * - Nothing else posts to it, also after the handle is ended: it can be taken over once.
+ *
+ * Ownership: *taken belongs to the caller, who ends it by mlx5_srq_abandon() before srq is destroyed, and before cq. Thread: group. Cost: system calls, allocates. */
+enum mlx5_status mlx5_srq_take(struct ibv_srq *srq, struct mlx5_cq *cq, uint32_t receives,
+			       struct mlx5_srq **taken);
+
+/* Lets polls find the receives of a queue pair that was made with this shared receive queue. Call it before the peer
+ * sends: a receive that completes earlier is polled as MLX5_OP_UNEXPECTED, and stays outstanding.
+ *
+ * Checked: the type of the queue pair (RC, UC, UD); it receives from this queue (MLX5_STATUS_INVALID_ARGUMENT); it
+ * completes on the group's completion queue (MLX5_STATUS_WRONG_CQ); it is not attached already (MLX5_STATUS_IN_USE).
+ *
+ * Not checked, the caller guarantees: until mlx5_srq_detach() or the end of the handle, qp is alive, and it is not
+ * moved to RESET. Thread: group. Cost: allocates. */
+enum mlx5_status mlx5_srq_attach(struct mlx5_srq *srq, struct ibv_qp *qp);
+
+/* Ends what mlx5_srq_attach() began. To lose no completion: move qp to ERROR, wait for IBV_EVENT_QP_LAST_WQE_REACHED,
+ * poll until nothing is there, then detach. Completions of it that are still in the completion queue are dropped, and
+ * mlx5_srq_reclaimed() has their ids. Thread: group. Cost: searches the completion queue. */
+enum mlx5_status mlx5_srq_detach(struct mlx5_srq *srq, struct ibv_qp *qp);
+
+/* Writes up to capacity ids of receives whose completions a detach has dropped. Returns how many; each id comes once.
+ * What is in their memory is unknown, and the memory is the program's again. Thread: group. */
+uint32_t mlx5_srq_reclaimed(struct mlx5_srq *srq, uint64_t *ids, uint32_t capacity);
+
+/* Ends the handle. srq can only be destroyed afterwards, and must be before the memory of outstanding receives is used.
+ * Entries of cq stay reserved for outstanding receives. Discards the open batch of the group. Null is allowed.
+ * Thread: group. */
+void mlx5_srq_abandon(struct mlx5_srq *srq);
+
+/* Posts receives as mlx5_rq_post() does, for the queue pairs that are attached. The completion names the one that
+ * took the receive. Thread: group. Cost: data path. */
+enum mlx5_status mlx5_srq_post(struct mlx5_srq *srq, const struct mlx5_receive *receives, uint32_t count,
+			       uint32_t *posted);
+
+/* Returns how many receives may be outstanding; 0 for an error. Thread: group. */
+uint32_t mlx5_srq_capacity(struct mlx5_srq *srq);
+
+/* Returns the shared receive queue; null for null. Thread: any. */
+struct ibv_srq *mlx5_srq_ibv(const struct mlx5_srq *srq);
+
+/* ---- Packets ------------------------------------------------------------------------------------ */
+
+/* mlx5_packet.flags */
+enum {
+	MLX5_PACKET_IPV4 = 1,
+	MLX5_PACKET_IPV6 = 2,
+	MLX5_PACKET_IP_OK = 4,  /* the IP header is right, with its checksum if it has one */
+	MLX5_PACKET_TCP = 8,
+	MLX5_PACKET_UDP = 16,
+	MLX5_PACKET_L4_OK = 32, /* the checksum of TCP or UDP is right */
+	MLX5_PACKET_VLAN = 64   /* the device has taken a VLAN tag out, if the queue pair was made so */
+};
+
+/* A packet that has arrived in the memory of a receive, or a receive that failed. */
+struct mlx5_packet {
+	uint64_t id;          /* of the receive */
+	uint64_t timestamp;   /* when it came: a count of the device's clock */
+	uint32_t status;      /* enum ibv_wc_status: 0 is success */
+	uint32_t byte_len;    /* without the checksum at its end */
+	uint32_t flow_tag;    /* of the flow that led it here (IBV_FLOW_SPEC_ACTION_TAG) */
+	uint32_t hash;        /* by which packets are spread over queues */
+	uint16_t vlan;        /* MLX5_PACKET_VLAN: the tag */
+	uint16_t checksum;    /* ones' complement sum of the bytes after the Ethernet header */
+	uint8_t flags;        /* MLX5_PACKET_IPV4, ... */
+	uint8_t vendor_error; /* failures: vendor syndrome */
+	uint16_t wqe_index;   /* failures: index of the WQE in its ring */
+};
+
+/* Takes the receive queue of a queue pair of IBV_QPT_RAW_PACKET over, with the completion queue of its receives, on
+ * which nothing else completes. It is a group of its own: its functions may run beside those of other handles.
+ *
+ * receives: how many may be outstanding, at most as many as the queue and the completion queue hold; 0: as many.
+ *
+ * Checked: the type of the queue pair (MLX5_STATUS_NOT_ON_TRANSPORT); it is in RTR or RTS (MLX5_STATUS_WRONG_STATE); it
+ * has a receive queue of its own (MLX5_STATUS_NO_QUEUE); this process has taken over neither already
+ * (MLX5_STATUS_IN_USE); no event waits on a channel that the completion queue has alone (MLX5_STATUS_NOT_IDLE).
+ *
+ * Not checked, the caller guarantees:
+ * - No receive that was posted before is outstanding.
+ * - No other queue completes on the completion queue: its send queue has another one.
+ * - Until the handle is ended, qp is alive, and nothing else posts receives to it, polls or arms the completion queue.
+ *   qp is not moved to RESET.
+ *
+ * Ownership: *taken belongs to the caller, who ends it by mlx5_packets_abandon() before qp is destroyed. Thread: any; no
+ * other thread may use qp. Cost: system calls, allocates. */
+enum mlx5_status mlx5_packets_take(struct ibv_qp *qp, uint32_t receives, struct mlx5_packets **taken);
+
+/* Ends the handle. The memory of outstanding receives is the device's until qp is destroyed or moved to RESET. Null is
+ * allowed. Thread: group. */
+void mlx5_packets_abandon(struct mlx5_packets *packets);
+
+/* Posts receives as mlx5_rq_post() does. A packet that is longer than its receive fails it. Thread: group. Cost: data
+ * path. */
+enum mlx5_status mlx5_packets_post(struct mlx5_packets *packets, const struct mlx5_receive *receives, uint32_t count,
+				   uint32_t *posted);
+
+/* Writes up to capacity packets to the array. Returns how many; 0: there is none now. Negative: the enum mlx5_status is
+ * the number without its sign, see mlx5_cq_poll(). A receive that failed is no error of the poll: it has a status.
+ * Packets that find no receive are dropped, and counted in the port's out_of_buffer. Thread: group. Cost: data path. */
+int mlx5_packets_poll(struct mlx5_packets *packets, struct mlx5_packet *taken, uint32_t capacity);
+
+/* Requests an event at the next packet: mlx5_cq_arm(). Thread: group. Cost: data path, two stores with fences. */
+enum mlx5_status mlx5_packets_arm(struct mlx5_packets *packets);
+
+/* Waits for the event, takes and acknowledges it: mlx5_cq_wait(). Thread: group. Cost: system calls. */
+enum mlx5_status mlx5_packets_wait(struct mlx5_packets *packets, int timeout_ms);
+
+/* Returns the descriptor of the completion channel, or -1: mlx5_cq_fd(). Thread: group. */
+int mlx5_packets_fd(struct mlx5_packets *packets);
+
+/* Counts an event that the program took by ibv_get_cq_event(): mlx5_cq_event_taken(). Thread: group. */
+enum mlx5_status mlx5_packets_event_taken(struct mlx5_packets *packets);
+
+/* Returns how many receives may be outstanding; 0 for an error. Thread: group. */
+uint32_t mlx5_packets_capacity(struct mlx5_packets *packets);
+
+/* Returns the queue pair; null for null. Thread: any. */
+struct ibv_qp *mlx5_packets_ibv(const struct mlx5_packets *packets);
 
 #ifdef __cplusplus
 }

@@ -1,13 +1,22 @@
 //! Batches: requests that are appended by one call each, and rung together.
 
-use mlx5::ib::{Rc, Uc, Ud};
+use mlx5::ring::Batch;
 
-use crate::error::finish;
-use crate::group::{Filled, GONE, Open};
+use crate::error::{Failed, Result, finish};
+use crate::group::{Grouped, Open, with_batch, with_transport};
 use crate::operation::Carries;
 use crate::request::Request;
-use crate::sq::{Carried, Sq, on_sq};
+use crate::sq::{Sq, on_sq};
 use crate::status::Status;
+
+/// Appends a request.
+///
+/// # Safety
+/// The request's lists, inline bytes and address are readable. Until it is retired, its memory is the HCA's.
+unsafe fn put<T: Carries>(batch: &mut Batch<'static, T>, request: &Request) -> Result {
+    // SAFETY: this function's contract.
+    unsafe { T::put(batch, request) }
+}
 
 /// Opens a batch. See `mlx5.h`.
 ///
@@ -22,17 +31,9 @@ pub unsafe extern "C" fn mlx5_sq_begin(sq: *mut Sq) -> Status {
             let (tables, qpn) = (&raw mut cq.tables, sq.qpn);
             // SAFETY (of the lifetimes): the tables' queues are on the heap, and stay where they are. Every
             // call that touches the tables fails while `open` is there; `open` is dropped before them.
-            let batch = match sq.transport {
-                Carried::Rc => Filled::Rc((*tables).rc.send(qpn).ok_or(GONE)?.batch()),
-                Carried::Uc => {
-                    let table = (*tables).uc.as_mut().ok_or(GONE)?;
-                    Filled::Uc(table.send(qpn).ok_or(GONE)?.batch())
-                }
-                Carried::Ud => {
-                    let table = (*tables).ud.as_mut().ok_or(GONE)?;
-                    Filled::Ud(table.send(qpn).ok_or(GONE)?.batch())
-                }
-            };
+            let batch = with_transport!(sq.transport, |T| {
+                T::filled(T::queue(&mut *tables, qpn)?.batch())
+            });
             cq.open = Some(Open { qpn, batch });
             Ok(())
         })
@@ -49,12 +50,8 @@ pub unsafe extern "C" fn mlx5_sq_append(sq: *mut Sq, request: *const Request) ->
     // SAFETY: this function's contract. The memory of requests is the HCA's from `mlx5_sq_ring` on.
     finish(unsafe {
         on_sq(sq, |cq, sq| {
-            let [request] = Request::list(request, 1)? else { return Err(GONE) };
-            match &mut Open::of(&mut cq.open, sq.qpn)?.batch {
-                Filled::Rc(batch) => Rc::put(batch, request),
-                Filled::Uc(batch) => Uc::put(batch, request),
-                Filled::Ud(batch) => Ud::put(batch, request),
-            }
+            let [request] = Request::list(request, 1)? else { return Err(Failed::gone()) };
+            with_batch!(&mut Open::of(&mut cq.open, sq.qpn)?.batch, |batch| put(batch, request))
         })
     })
 }
@@ -70,13 +67,8 @@ pub unsafe extern "C" fn mlx5_sq_ring(sq: *mut Sq) -> Status {
     finish(unsafe {
         on_sq(sq, |cq, sq| {
             Open::of(&mut cq.open, sq.qpn)?;
-            let Some(open) = cq.open.take() else { return Err(GONE) };
-            match open.batch {
-                Filled::Rc(batch) => batch.try_ring(),
-                Filled::Uc(batch) => batch.try_ring(),
-                Filled::Ud(batch) => batch.try_ring(),
-            }?;
-            Ok(())
+            let Some(open) = cq.open.take() else { return Err(Failed::gone()) };
+            Ok(with_batch!(open.batch, |batch| batch.try_ring())?)
         })
     })
 }

@@ -1,5 +1,5 @@
-//! What this process has taken over: each object once, and each BlueFlame register by one queue or
-//! by queues that only ring.
+//! Claims of this process on objects of libibverbs: each object is taken over once, and each BlueFlame
+//! register is one queue's, or of queues that only ring.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,7 @@ pub(crate) enum Part {
     Completions,
     Sends,
     Receives,
+    Shared,
 }
 
 static TAKEN: Mutex<BTreeSet<(usize, Part)>> = Mutex::new(BTreeSet::new());
@@ -47,8 +48,13 @@ impl Claim {
                      with mlx5_sq_give_back or mlx5_sq_abandon before the ibv_qp is destroyed"
                 }
                 Part::Receives => {
-                    "the ibv_qp's receive queue is taken over already: use that handle, or end it \
-                     with mlx5_rq_give_back or mlx5_rq_abandon before the ibv_qp is destroyed"
+                    "the ibv_qp's receives are taken over already: use that handle, or end it with \
+                     mlx5_rq_give_back or mlx5_rq_abandon, or with mlx5_srq_detach, before the \
+                     ibv_qp is destroyed"
+                }
+                Part::Shared => {
+                    "the ibv_srq is taken over already: use that handle, or end it with \
+                     mlx5_srq_abandon before the ibv_srq is destroyed"
                 }
             },
         ))

@@ -3,12 +3,12 @@
 use core::ffi::c_int;
 use core::ptr::NonNull;
 
-use mlx5::ring::{CqReader, QueueTable};
+use mlx5::ring::CqReader;
 use mlx5_sys::verbs::ibv_cq;
 
 use crate::claims::{Claim, Part};
 use crate::completion::Completion;
-use crate::error::{Failed, Result, caught, finish, keep};
+use crate::error::{Failed, Result, caught, finish};
 use crate::group::{Cq, Tables, on};
 use crate::objects;
 use crate::status::Status;
@@ -38,16 +38,14 @@ impl Cq {
                  set MLX5_CQ_UNPOLLED",
             ));
         }
-        let tables = Tables { rc: QueueTable::new(), uc: None, ud: None };
-        let (open, queues, broken) = (None, 0, false);
+        let (open, tables, queues, broken) = (None, Tables::default(), 0, false);
         Ok(Self { open, tables, reader, channel, queues, broken, raw, _claim: claim })
     }
 
     #[inline]
     fn poll(&mut self, completions: *mut Completion, capacity: u32) -> Result<c_int> {
         self.require_no_batch()?;
-        let Tables { rc, uc, ud } = &mut self.tables;
-        let mut queues = (rc, (uc.as_deref_mut(), ud.as_deref_mut()));
+        let mut queues = self.tables.all();
         let capacity = capacity.min(c_int::MAX as u32);
         for count in 0..capacity {
             match self.reader.poll(&mut queues) {
@@ -143,7 +141,7 @@ pub unsafe extern "C" fn mlx5_cq_poll(
     };
     match polled {
         Ok(count) => count,
-        Err(failed) => -(keep(failed) as c_int),
+        Err(failed) => -(failed.status() as c_int),
     }
 }
 
@@ -205,13 +203,7 @@ pub unsafe extern "C" fn mlx5_cq_event_taken(cq: *mut Cq) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlx5_cq_fd(cq: *mut Cq) -> c_int {
     // SAFETY: this function's contract.
-    match unsafe { on(cq, |cq| cq.channel.require()) } {
-        Ok(fd) => fd,
-        Err(failed) => {
-            keep(failed);
-            -1
-        }
-    }
+    unsafe { on(cq, |cq| cq.channel.require()) }.unwrap_or(-1)
 }
 
 /// Returns the completion queue of libibverbs. See `mlx5.h`.
@@ -221,11 +213,5 @@ pub unsafe extern "C" fn mlx5_cq_fd(cq: *mut Cq) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlx5_cq_ibv(cq: *mut Cq) -> *mut ibv_cq {
     // SAFETY: this function's contract.
-    match unsafe { on(cq, |cq| Ok(cq.raw.as_ptr())) } {
-        Ok(raw) => raw,
-        Err(failed) => {
-            keep(failed);
-            core::ptr::null_mut()
-        }
-    }
+    unsafe { on(cq, |cq| Ok(cq.raw.as_ptr())) }.unwrap_or(core::ptr::null_mut())
 }

@@ -1,4 +1,4 @@
-//! What a failed call leaves behind: a status, and a detail that becomes text when it is asked for.
+//! Failures of calls: a status, and a cause that becomes text when the program asks for it.
 
 use core::any::Any;
 use core::cell::{Cell, RefCell};
@@ -13,16 +13,20 @@ use mlx5::wqe::EncodeError;
 
 use crate::status::Status;
 
-/// A call that failed. Small, and made without an allocation on the data path.
-#[derive(Debug)]
-pub(crate) struct Failed {
-    pub(crate) status: Status,
-    detail: Detail,
-}
+/// A call that failed, by its status. What there is to say besides is kept for [`mlx5_last_error`] when the
+/// value is made, so results stay as small as a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed(Status);
 
 pub(crate) type Result<T = ()> = core::result::Result<T, Failed>;
 
 /// What the text of [`mlx5_last_error`] is made of.
+#[derive(Debug)]
+struct Cause {
+    status: Status,
+    detail: Detail,
+}
+
 #[derive(Debug)]
 enum Detail {
     /// The text of the status says all.
@@ -35,21 +39,33 @@ enum Detail {
 }
 
 impl Failed {
-    pub(crate) const fn of(status: Status) -> Self {
-        Self { status, detail: Detail::None }
+    /// Keeps the cause as the last failure of this thread.
+    #[cold]
+    #[inline(never)]
+    fn new(status: Status, detail: Detail) -> Self {
+        // The thread may be ending, and its locals gone.
+        let _ = LAST.try_with(|last| last.set(Some(Cause { status, detail })));
+        Self(status)
     }
 
-    pub(crate) const fn with(status: Status, text: &'static str) -> Self {
-        Self { status, detail: Detail::Text(text) }
+    #[cold]
+    pub(crate) fn of(status: Status) -> Self {
+        Self::new(status, Detail::None)
+    }
+
+    #[cold]
+    pub(crate) fn with(status: Status, text: &'static str) -> Self {
+        Self::new(status, Detail::Text(text))
     }
 
     #[cold]
     pub(crate) fn told(status: Status, text: impl fmt::Display) -> Self {
-        Self { status, detail: Detail::Owned(text.to_string().into()) }
+        Self::new(status, Detail::Owned(text.to_string().into()))
     }
 
     /// An argument that the contract of the function excludes.
-    pub(crate) const fn argument(text: &'static str) -> Self {
+    #[cold]
+    pub(crate) fn argument(text: &'static str) -> Self {
         Self::with(Status::InvalidArgument, text)
     }
 
@@ -58,6 +74,12 @@ impl Failed {
     pub(crate) fn call(name: &str, errno: i32) -> Self {
         let error = std::io::Error::from_raw_os_error(errno);
         Self::told(Status::CallFailed, format_args!("{name} failed: {error}"))
+    }
+
+    /// The group lacks the queue of a handle.
+    #[cold]
+    pub(crate) fn gone() -> Self {
+        Self::with(Status::Internal, "the group of the completion queue lacks this queue")
     }
 
     /// A panic of the body of a call.
@@ -73,10 +95,14 @@ impl Failed {
         core::mem::forget(payload);
         failed
     }
+
+    pub(crate) fn status(self) -> Status {
+        self.0
+    }
 }
 
 impl From<PostError> for Failed {
-    #[inline]
+    #[cold]
     fn from(error: PostError) -> Self {
         let status = match error {
             PostError::QueueFull { .. } | PostError::CqFull { .. } => Status::QueueFull,
@@ -88,7 +114,7 @@ impl From<PostError> for Failed {
             PostError::DeviceFailed => Status::DeviceFailed,
             _ => Status::InvalidArgument,
         };
-        Self { status, detail: Detail::Post(error) }
+        Self::new(status, Detail::Post(error))
     }
 }
 
@@ -100,7 +126,7 @@ impl From<PollError> for Failed {
             PollError::QueueNotGiven { .. } => Status::Internal,
             _ => Status::CqFailed,
         };
-        Self { status, detail: Detail::Poll(error) }
+        Self::new(status, Detail::Poll(error))
     }
 }
 
@@ -119,7 +145,7 @@ impl From<QueueError> for Failed {
             QueueError::NotIdle => Status::NotIdle,
             _ => Status::InvalidArgument,
         };
-        Self { status, detail: Detail::Queue(error) }
+        Self::new(status, Detail::Queue(error))
     }
 }
 
@@ -135,7 +161,7 @@ impl From<mlx5::Error> for Failed {
 }
 
 /// Cause and cure in the words of `mlx5.h`.
-impl fmt::Display for Failed {
+impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.detail {
             Detail::Text(text) => f.write_str(text),
@@ -177,26 +203,17 @@ impl fmt::Display for Failed {
 
 thread_local! {
     /// The last failure of this thread.
-    static LAST: Cell<Option<Failed>> = const { Cell::new(None) };
+    static LAST: Cell<Option<Cause>> = const { Cell::new(None) };
     /// The text that the thread was given last.
     static TEXT: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Keeps a failure for [`mlx5_last_error`], and returns its status.
-#[cold]
-pub(crate) fn keep(failed: Failed) -> Status {
-    let status = failed.status;
-    // The thread may be ending, and its locals gone.
-    let _ = LAST.try_with(|last| last.set(Some(failed)));
-    status
-}
-
-/// Returns the status of a result, and keeps its failure.
+/// Returns the status of a result.
 #[inline(always)]
 pub(crate) fn finish(result: Result) -> Status {
     match result {
         Ok(()) => Status::Ok,
-        Err(failed) => keep(failed),
+        Err(failed) => failed.status(),
     }
 }
 
@@ -213,9 +230,9 @@ pub extern "C" fn mlx5_last_error() -> *const c_char {
     const NONE: &CStr = c"no call of this thread has failed";
     let text = caught(|| {
         let made = LAST.with(|last| {
-            let failed = last.take()?;
-            let mut text = failed.to_string().into_bytes();
-            last.set(Some(failed));
+            let cause = last.take()?;
+            let mut text = cause.to_string().into_bytes();
+            last.set(Some(cause));
             text.retain(|byte| *byte != 0);
             CString::new(text).ok()
         });

@@ -3,8 +3,8 @@
 
 use core::ptr::NonNull;
 
-use mlx5::ib::{Rc, Uc, Ud};
-use mlx5::ring::{Batch, CqReader, QueueTable};
+use mlx5::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
+use mlx5::ring::{Batch, CqReader, QueueTable, Queues, SendQueue};
 use mlx5_sys::verbs::ibv_cq;
 
 use crate::claims::Claim;
@@ -29,12 +29,128 @@ pub struct Cq {
 }
 
 /// The queues of a group, by transport. Most groups have one transport.
+#[derive(Default)]
 pub(crate) struct Tables {
     /// Also has the receive queues of all transports.
     pub(crate) rc: QueueTable<Rc>,
-    pub(crate) uc: Option<Box<QueueTable<Uc>>>,
-    pub(crate) ud: Option<Box<QueueTable<Ud>>>,
+    uc: Option<Box<QueueTable<Uc>>>,
+    ud: Option<Box<QueueTable<Ud>>>,
+    dci: Option<Box<QueueTable<Dci>>>,
+    xrc: Option<Box<QueueTable<XrcSend>>>,
+    packets: Option<Box<QueueTable<RawPacket>>>,
 }
+
+impl Tables {
+    /// All of them, for a poll.
+    #[inline(always)]
+    pub(crate) fn all(&mut self) -> impl Queues + '_ {
+        let Self { rc, uc, ud, dci, xrc, packets } = self;
+        let rest = (dci.as_deref_mut(), (xrc.as_deref_mut(), packets.as_deref_mut()));
+        (rc, (uc.as_deref_mut(), (ud.as_deref_mut(), rest)))
+    }
+}
+
+/// A transport whose send queues a group may have.
+pub(crate) trait Grouped: Transport + Sized {
+    /// The table of its queues, if the group has one.
+    fn table(tables: &mut Tables) -> Option<&mut QueueTable<Self>>;
+    /// The table of its queues.
+    fn make_table(tables: &mut Tables) -> &mut QueueTable<Self>;
+    /// Its batch as the one that a group has open.
+    fn filled(batch: Batch<'static, Self>) -> Filled;
+
+    /// The queue of a handle.
+    #[inline(always)]
+    fn queue(tables: &mut Tables, qpn: u32) -> Result<&mut SendQueue<Self>> {
+        Self::table(tables).and_then(|table| table.send(qpn)).ok_or_else(Failed::gone)
+    }
+}
+
+impl Grouped for Rc {
+    #[inline(always)]
+    fn table(tables: &mut Tables) -> Option<&mut QueueTable<Self>> {
+        Some(&mut tables.rc)
+    }
+
+    fn make_table(tables: &mut Tables) -> &mut QueueTable<Self> {
+        &mut tables.rc
+    }
+
+    fn filled(batch: Batch<'static, Self>) -> Filled {
+        Filled::Rc(batch)
+    }
+}
+
+macro_rules! grouped {
+    ($($transport:ident $field:ident;)*) => { $(
+        impl Grouped for $transport {
+            #[inline(always)]
+            fn table(tables: &mut Tables) -> Option<&mut QueueTable<Self>> {
+                tables.$field.as_deref_mut()
+            }
+
+            fn make_table(tables: &mut Tables) -> &mut QueueTable<Self> {
+                tables.$field.get_or_insert_with(Box::default)
+            }
+
+            fn filled(batch: Batch<'static, Self>) -> Filled {
+                Filled::$transport(batch)
+            }
+        }
+    )* };
+}
+
+grouped! {
+    Uc uc;
+    Ud ud;
+    Dci dci;
+    XrcSend xrc;
+    RawPacket packets;
+}
+
+/// The transport of a send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carried {
+    Rc,
+    Uc,
+    Ud,
+    Dci,
+    XrcSend,
+    RawPacket,
+}
+
+/// Evaluates an expression in which a name is the type of a transport.
+macro_rules! with_transport {
+    ($carried:expr, |$transport:ident| $body:expr) => {
+        match $carried {
+            $crate::group::Carried::Rc => {
+                type $transport = mlx5::ib::Rc;
+                $body
+            }
+            $crate::group::Carried::Uc => {
+                type $transport = mlx5::ib::Uc;
+                $body
+            }
+            $crate::group::Carried::Ud => {
+                type $transport = mlx5::ib::Ud;
+                $body
+            }
+            $crate::group::Carried::Dci => {
+                type $transport = mlx5::ib::Dci;
+                $body
+            }
+            $crate::group::Carried::XrcSend => {
+                type $transport = mlx5::ib::XrcSend;
+                $body
+            }
+            $crate::group::Carried::RawPacket => {
+                type $transport = mlx5::ib::RawPacket;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_transport;
 
 impl Cq {
     /// Fails if a batch is open: nothing but its own calls may touch the tables.
@@ -58,18 +174,32 @@ pub(crate) enum Filled {
     Rc(Batch<'static, Rc>),
     Uc(Batch<'static, Uc>),
     Ud(Batch<'static, Ud>),
+    Dci(Batch<'static, Dci>),
+    XrcSend(Batch<'static, XrcSend>),
+    RawPacket(Batch<'static, RawPacket>),
 }
+
+/// Evaluates an expression with the batch, whatever its transport is.
+macro_rules! with_batch {
+    ($filled:expr, |$batch:ident| $body:expr) => {
+        match $filled {
+            $crate::group::Filled::Rc($batch) => $body,
+            $crate::group::Filled::Uc($batch) => $body,
+            $crate::group::Filled::Ud($batch) => $body,
+            $crate::group::Filled::Dci($batch) => $body,
+            $crate::group::Filled::XrcSend($batch) => $body,
+            $crate::group::Filled::RawPacket($batch) => $body,
+        }
+    };
+}
+pub(crate) use with_batch;
 
 impl Open {
     /// Returns the open batch, if it is of the queue pair with this number.
     pub(crate) fn of(open: &mut Option<Self>, qpn: u32) -> Result<&mut Self> {
-        open.as_mut().filter(|open| open.qpn == qpn).ok_or(Failed::of(Status::NoBatch))
+        open.as_mut().filter(|open| open.qpn == qpn).ok_or_else(|| Failed::of(Status::NoBatch))
     }
 }
-
-/// The group lacks the queue of a handle.
-pub(crate) const GONE: Failed =
-    Failed::with(Status::Internal, "the group of the completion queue lacks this queue");
 
 /// Runs a body on a group. A panic in it ends the use of the group.
 ///
@@ -86,7 +216,7 @@ pub(crate) unsafe fn on<R>(cq: *mut Cq, body: impl FnOnce(&mut Cq) -> Result<R>)
     }
     let group = &mut *cq;
     let result = caught(move || body(group));
-    if matches!(&result, Err(failed) if failed.status == Status::Internal) {
+    if matches!(&result, Err(failed) if failed.status() == Status::Internal) {
         cq.broken = true;
     }
     result

@@ -23,6 +23,8 @@
 //! | `sq` | the calls of `struct mlx5_sq` |
 //! | `batch` | those of its batches |
 //! | `rq` | the calls of `struct mlx5_rq` |
+//! | `srq` | the calls of `struct mlx5_srq` |
+//! | `packets` | the calls of `struct mlx5_packets` |
 
 mod address;
 mod batch;
@@ -33,14 +35,16 @@ mod error;
 mod group;
 mod objects;
 mod operation;
+mod packets;
 mod payload;
 mod request;
 mod rq;
 mod sq;
+mod srq;
 mod status;
 mod wait;
 
-pub use address::{Address, mlx5_address_init};
+pub use address::{Address, mlx5_address_init, mlx5_address_init_dc, mlx5_address_init_xrc};
 pub use batch::{mlx5_sq_append, mlx5_sq_begin, mlx5_sq_discard, mlx5_sq_ring};
 pub use completion::{COMPLETION_GRH, COMPLETION_SOLICITED, Completion, mlx5_completion_text};
 pub use cq::{
@@ -49,7 +53,16 @@ pub use cq::{
 };
 pub use error::mlx5_last_error;
 pub use group::Cq;
-pub use request::{FENCED, INLINE, Operation, Receive, Request, SIGNALED, SOLICITED};
+pub use packets::{
+    PACKET_IP_OK, PACKET_IPV4, PACKET_IPV6, PACKET_L4_OK, PACKET_TCP, PACKET_UDP, PACKET_VLAN,
+    Packet, Packets, mlx5_packets_abandon, mlx5_packets_arm, mlx5_packets_capacity,
+    mlx5_packets_event_taken, mlx5_packets_fd, mlx5_packets_ibv, mlx5_packets_poll,
+    mlx5_packets_post, mlx5_packets_take, mlx5_packets_wait,
+};
+pub use request::{
+    CHECKSUMS, FENCED, INLINE, INLINE_HEADER, Operation, Receive, Request, SIGNALED, SOLICITED,
+    VLAN,
+};
 pub use rq::{
     Rq, mlx5_rq_abandon, mlx5_rq_capacity, mlx5_rq_give_back, mlx5_rq_ibv, mlx5_rq_post,
     mlx5_rq_take,
@@ -57,6 +70,10 @@ pub use rq::{
 pub use sq::{
     SQ_OWN_REGISTER, Sq, mlx5_sq_abandon, mlx5_sq_capacity, mlx5_sq_give_back, mlx5_sq_ibv,
     mlx5_sq_post, mlx5_sq_recover, mlx5_sq_take,
+};
+pub use srq::{
+    Srq, mlx5_srq_abandon, mlx5_srq_attach, mlx5_srq_capacity, mlx5_srq_detach, mlx5_srq_ibv,
+    mlx5_srq_post, mlx5_srq_reclaimed, mlx5_srq_take,
 };
 pub use status::{Status, mlx5_status_text};
 

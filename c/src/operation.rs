@@ -1,17 +1,20 @@
 //! The operations of each transport: from requests of C to those of the driver.
 
-use core::marker::PhantomData;
-
-use mlx5::ib::{Rc, Transport, Uc, Ud};
+use mlx5::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 use mlx5::ring::{Batch, PostError, SendQueue};
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Nop, Payload, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm,
-    SendMessage, SgeList, UdAddress,
+    CompareSwap, DcAddress, EthSend, FetchAdd, Nop, Payload, PostOn, RdmaRead, RdmaWrite,
+    RdmaWriteImm, SendImm, SendMessage, SgeList, UdAddress, XrcAddress,
 };
 
+use crate::address::Address;
 use crate::error::{Failed, Result};
-use crate::payload::PutPayload;
-use crate::request::{FENCED, INLINE, Operation, Request, SIGNALED, SOLICITED, entries};
+use crate::group::Grouped;
+use crate::payload::{PutPayload, inline_bytes};
+use crate::request::{
+    CHECKSUMS, FENCED, INLINE, INLINE_HEADER, Operation, Request, SIGNALED, SOLICITED, VLAN,
+    entries,
+};
 
 /// Takes operations of a transport.
 pub(crate) trait Sink<T: Transport> {
@@ -53,7 +56,7 @@ impl<T: Transport> Sink<T> for Batch<'_, T> {
 }
 
 /// A transport whose requests this interface posts.
-pub(crate) trait Carries: Transport + Sized {
+pub(crate) trait Carries: Grouped {
     /// Writes a request.
     ///
     /// # Safety
@@ -61,6 +64,15 @@ pub(crate) trait Carries: Transport + Sized {
     /// HCA's.
     unsafe fn put<S: Sink<Self>>(sink: &mut S, request: &Request) -> Result;
 }
+
+const SEND: u32 = Operation::Send as u32;
+const SEND_IMM: u32 = Operation::SendImm as u32;
+const WRITE: u32 = Operation::Write as u32;
+const WRITE_IMM: u32 = Operation::WriteImm as u32;
+const READ: u32 = Operation::Read as u32;
+const COMPARE_SWAP: u32 = Operation::CompareSwap as u32;
+const FETCH_ADD: u32 = Operation::FetchAdd as u32;
+const NOP: u32 = Operation::Nop as u32;
 
 /// An operation with the request's flags.
 macro_rules! flagged {
@@ -74,33 +86,75 @@ macro_rules! flagged {
     }};
 }
 
-/// The operations with a payload on a connection.
-struct Connected<'a, S, T: Transport> {
-    sink: &'a mut S,
-    request: &'a Request,
-    transport: PhantomData<T>,
-}
+/// A transport that executes SEND and WRITE.
+trait Writes: Transport + Sized {
+    /// Where a request goes: to the peer of the connection, or to an address.
+    type To: Copy;
 
-/// Transports that execute SEND and WRITE without an address.
-trait Sends: Transport {
+    /// Returns where a request goes.
+    ///
+    /// # Safety
+    /// The request's address is null or readable.
+    unsafe fn to(request: &Request) -> Result<Self::To>;
+
+    /// Writes a request of this payload.
+    ///
     /// # Safety
     /// Of [`Sink::put`].
     unsafe fn payload<S: Sink<Self>, P: Payload>(
         sink: &mut S,
         request: &Request,
+        to: Self::To,
         payload: P,
-    ) -> Result
-    where
-        Self: Sized;
+    ) -> Result;
 }
 
-macro_rules! sends {
-    ($transport:ty) => {
-        impl Sends for $transport {
+/// A transport that also executes READ and atomics.
+trait Responds: Writes {
+    /// Writes a READ.
+    ///
+    /// # Safety
+    /// Of [`Sink::put`].
+    unsafe fn read<S: Sink<Self>, L: SgeList>(
+        sink: &mut S,
+        request: &Request,
+        to: Self::To,
+        list: L,
+    ) -> Result;
+
+    /// Writes an atomic.
+    ///
+    /// # Safety
+    /// Of [`Sink::put`].
+    unsafe fn atomic<S: Sink<Self>>(sink: &mut S, request: &Request, to: Self::To) -> Result;
+}
+
+/// The peer of the connection, whatever the request's address.
+///
+/// # Safety
+/// None: it has the signature of the functions that read an address.
+#[inline(always)]
+unsafe fn nowhere(_: *const Address) -> Result<()> {
+    Ok(())
+}
+
+/// Implements [`Writes`]. `$find` reads the request's address, and `$directed` is an operation that goes there.
+macro_rules! writes {
+    ($transport:ty, $to:ty, $find:path, |$operation:ident, $at:ident| $directed:expr) => {
+        impl Writes for $transport {
+            type To = $to;
+
+            #[inline(always)]
+            unsafe fn to(request: &Request) -> Result<$to> {
+                // SAFETY: this function's contract.
+                unsafe { $find(request.address) }
+            }
+
             #[inline(always)]
             unsafe fn payload<S: Sink<Self>, P: Payload>(
                 sink: &mut S,
                 request: &Request,
+                $at: $to,
                 payload: P,
             ) -> Result {
                 let (id, remote, imm) = (request.id, request.remote(), request.immediate);
@@ -108,15 +162,23 @@ macro_rules! sends {
                 unsafe {
                     match request.operation {
                         SEND => {
-                            sink.put(id, flagged!(request, SendMessage::new(payload), solicited))
+                            let $operation =
+                                flagged!(request, SendMessage::new(payload), solicited);
+                            sink.put(id, $directed)
                         }
                         SEND_IMM => {
-                            sink.put(id, flagged!(request, SendImm::new(payload, imm), solicited))
+                            let $operation =
+                                flagged!(request, SendImm::new(payload, imm), solicited);
+                            sink.put(id, $directed)
                         }
-                        WRITE => sink.put(id, flagged!(request, RdmaWrite::new(payload, remote))),
+                        WRITE => {
+                            let $operation = flagged!(request, RdmaWrite::new(payload, remote));
+                            sink.put(id, $directed)
+                        }
                         _ => {
                             let write = RdmaWriteImm::new(payload, remote, imm);
-                            sink.put(id, flagged!(request, write, solicited))
+                            let $operation = flagged!(request, write, solicited);
+                            sink.put(id, $directed)
                         }
                     }?;
                 }
@@ -126,37 +188,120 @@ macro_rules! sends {
     };
 }
 
-sends!(Rc);
-sends!(Uc);
+/// Implements [`Responds`] and [`Carries`], see [`writes`].
+macro_rules! responds {
+    ($transport:ty, |$operation:ident, $at:ident| $directed:expr) => {
+        impl Responds for $transport {
+            #[inline(always)]
+            unsafe fn read<S: Sink<Self>, L: SgeList>(
+                sink: &mut S,
+                request: &Request,
+                $at: Self::To,
+                list: L,
+            ) -> Result {
+                let $operation = flagged!(request, RdmaRead::new(list, request.remote()));
+                // SAFETY: this function's contract.
+                Ok(unsafe { sink.put(request.id, $directed) }?)
+            }
 
-const SEND: u32 = Operation::Send as u32;
-const SEND_IMM: u32 = Operation::SendImm as u32;
-const WRITE: u32 = Operation::Write as u32;
-const WRITE_IMM: u32 = Operation::WriteImm as u32;
-const READ: u32 = Operation::Read as u32;
-const COMPARE_SWAP: u32 = Operation::CompareSwap as u32;
-const FETCH_ADD: u32 = Operation::FetchAdd as u32;
-const NOP: u32 = Operation::Nop as u32;
+            unsafe fn atomic<S: Sink<Self>>(
+                sink: &mut S,
+                request: &Request,
+                $at: Self::To,
+            ) -> Result {
+                // SAFETY: this function's contract.
+                unsafe {
+                    let (old, remote) = (request.word()?, request.remote());
+                    if request.operation == COMPARE_SWAP {
+                        let swap = CompareSwap::new(old, remote, request.compare_add, request.swap);
+                        let $operation = flagged!(request, swap);
+                        Ok(sink.put(request.id, $directed)?)
+                    } else {
+                        let add = FetchAdd::new(old, remote, request.compare_add);
+                        let $operation = flagged!(request, add);
+                        Ok(sink.put(request.id, $directed)?)
+                    }
+                }
+            }
+        }
 
-impl<T: Sends, S: Sink<T>> PutPayload for Connected<'_, S, T> {
+        impl Carries for $transport {
+            #[inline]
+            unsafe fn put<S: Sink<Self>>(sink: &mut S, request: &Request) -> Result {
+                // SAFETY: this function's contract.
+                unsafe { respond(sink, request) }
+            }
+        }
+    };
+}
+
+writes!(Rc, (), nowhere, |operation, _at| operation);
+writes!(Uc, (), nowhere, |operation, _at| operation);
+writes!(Dci, DcAddress, Address::dynamic, |operation, at| operation.to(at));
+writes!(XrcSend, XrcAddress, Address::xrc, |operation, at| operation.to(at));
+responds!(Rc, |operation, _at| operation);
+responds!(Dci, |operation, at| operation.to(at));
+responds!(XrcSend, |operation, at| operation.to(at));
+
+/// A request with a payload, and where it goes.
+struct Directed<'a, S, T: Writes> {
+    sink: &'a mut S,
+    request: &'a Request,
+    to: T::To,
+}
+
+impl<T: Writes, S: Sink<T>> PutPayload for Directed<'_, S, T> {
     #[inline(always)]
     fn payload<P: Payload>(self, payload: P) -> Result {
-        // SAFETY: only `connected` makes the value, under the contract of `Sink::put`.
-        unsafe { T::payload(self.sink, self.request, payload) }
+        // SAFETY: only `write` makes the value, under the contract of `Sink::put`.
+        unsafe { T::payload(self.sink, self.request, self.to, payload) }
     }
 }
 
-/// Writes a request with a payload to a connection.
+/// Writes a SEND or WRITE.
 ///
 /// # Safety
 /// Of [`Carries::put`].
 #[inline(always)]
-unsafe fn connected<T: Sends, S: Sink<T>>(sink: &mut S, request: &Request) -> Result {
+unsafe fn write<T: Writes, S: Sink<T>>(sink: &mut S, request: &Request) -> Result {
     let solicited = if request.operation == WRITE { 0 } else { SOLICITED };
     request.check(SIGNALED | FENCED | INLINE | solicited)?;
-    let put = Connected { sink, request, transport: PhantomData };
     // SAFETY: this function's contract.
-    unsafe { request.with_payload(put) }
+    unsafe {
+        let to = T::to(request)?;
+        request.with_payload(Directed::<S, T> { sink, request, to })
+    }
+}
+
+/// Writes a request of a transport that executes all operations.
+///
+/// # Safety
+/// Of [`Carries::put`].
+#[inline(always)]
+unsafe fn respond<T: Responds, S: Sink<T>>(sink: &mut S, request: &Request) -> Result
+where
+    Nop: PostOn<T>,
+{
+    // SAFETY: this function's contract.
+    unsafe {
+        match request.operation {
+            SEND | SEND_IMM | WRITE | WRITE_IMM => write::<T, S>(sink, request),
+            READ => {
+                request.check(SIGNALED | FENCED)?;
+                let to = T::to(request)?;
+                match entries(request.sg_list, request.num_sge)? {
+                    [one] => T::read(sink, request, to, *one),
+                    list => T::read(sink, request, to, list),
+                }
+            }
+            COMPARE_SWAP | FETCH_ADD => {
+                request.check(SIGNALED | FENCED)?;
+                T::atomic(sink, request, T::to(request)?)
+            }
+            NOP => nop(sink, request),
+            _ => Err(request.not_on::<T>()),
+        }
+    }
 }
 
 /// # Safety
@@ -171,55 +316,13 @@ where
     Ok(())
 }
 
-impl Carries for Rc {
-    #[inline]
-    unsafe fn put<S: Sink<Self>>(sink: &mut S, request: &Request) -> Result {
-        // SAFETY: this function's contract.
-        unsafe {
-            match request.operation {
-                SEND | SEND_IMM | WRITE | WRITE_IMM => connected::<Self, S>(sink, request),
-                READ => {
-                    request.check(SIGNALED | FENCED)?;
-                    match entries(request.sg_list, request.num_sge)? {
-                        [one] => read(sink, request, *one),
-                        list => read(sink, request, list),
-                    }
-                }
-                COMPARE_SWAP => {
-                    request.check(SIGNALED | FENCED)?;
-                    let (compare, swap) = (request.compare_add, request.swap);
-                    let swap = CompareSwap::new(request.word()?, request.remote(), compare, swap);
-                    Ok(sink.put(request.id, flagged!(request, swap))?)
-                }
-                FETCH_ADD => {
-                    request.check(SIGNALED | FENCED)?;
-                    let (old, add) = (request.word()?, request.compare_add);
-                    let add = FetchAdd::new(old, request.remote(), add);
-                    Ok(sink.put(request.id, flagged!(request, add))?)
-                }
-                NOP => nop(sink, request),
-                _ => Err(request.not_on::<Self>()),
-            }
-        }
-    }
-}
-
-/// # Safety
-/// Of [`Sink::put`].
-#[inline(always)]
-unsafe fn read<S: Sink<Rc>, L: SgeList>(sink: &mut S, request: &Request, list: L) -> Result {
-    let read = RdmaRead::new(list, request.remote());
-    // SAFETY: this function's contract.
-    Ok(unsafe { sink.put(request.id, flagged!(request, read)) }?)
-}
-
 impl Carries for Uc {
     #[inline]
     unsafe fn put<S: Sink<Self>>(sink: &mut S, request: &Request) -> Result {
         // SAFETY: this function's contract.
         unsafe {
             match request.operation {
-                SEND | SEND_IMM | WRITE | WRITE_IMM => connected::<Self, S>(sink, request),
+                SEND | SEND_IMM | WRITE | WRITE_IMM => write::<Self, S>(sink, request),
                 NOP => nop(sink, request),
                 _ => Err(request.not_on::<Self>()),
             }
@@ -266,15 +369,65 @@ impl Carries for Ud {
         }
         request.check(SIGNALED | FENCED | INLINE | SOLICITED)?;
         // SAFETY: null or readable, by this function's contract.
-        let to = match unsafe { request.address.as_ref() } {
-            Some(address) if address.is_datagram() => address.to_datagram(),
-            _ => {
-                return Err(Failed::argument(
-                    "address is null or not one of UD: make it by mlx5_address_init",
-                ));
-            }
-        };
+        let to = unsafe { Address::datagram(request.address)? };
         // SAFETY: this function's contract.
         unsafe { request.with_payload(Datagram { sink, request, to: &to }) }
+    }
+}
+
+/// A packet, behind a header or not.
+struct Packet<'a, S> {
+    sink: &'a mut S,
+    request: &'a Request,
+    header: &'a [u8],
+}
+
+impl<S: Sink<RawPacket>> PutPayload for Packet<'_, S> {
+    #[inline(always)]
+    fn payload<P: Payload>(self, payload: P) -> Result {
+        let Self { sink, request, header } = self;
+        let mut send = EthSend::new(payload).signaled_if(request.flags & SIGNALED != 0);
+        if request.flags & CHECKSUMS != 0 {
+            send = send.checksums();
+        }
+        if request.flags & VLAN != 0 {
+            send = send.vlan(request.immediate as u16);
+        } else if !header.is_empty() {
+            send = send.header(header);
+        }
+        // SAFETY: only `RawPacket::put` makes the value, under the contract of `Sink::put`.
+        Ok(unsafe { sink.put(request.id, send) }?)
+    }
+}
+
+impl Carries for RawPacket {
+    #[inline]
+    unsafe fn put<S: Sink<Self>>(sink: &mut S, request: &Request) -> Result {
+        match request.operation {
+            SEND => {}
+            // SAFETY: this function's contract.
+            NOP => return unsafe { nop(sink, request) },
+            _ => return Err(request.not_on::<Self>()),
+        }
+        request.check(SIGNALED | INLINE | CHECKSUMS | INLINE_HEADER | VLAN)?;
+        // SAFETY: this function's contract.
+        unsafe {
+            if request.flags & INLINE_HEADER == 0 {
+                return request.with_payload(Packet { sink, request, header: &[] });
+            }
+            let [header, rest @ ..] = entries(request.sg_list, request.num_sge)? else {
+                return Err(Failed::argument("MLX5_INLINE_HEADER needs an entry for the header"));
+            };
+            if request.flags & (INLINE | VLAN) != 0 {
+                return Err(Failed::argument(
+                    "MLX5_INLINE_HEADER excludes MLX5_INLINE and MLX5_VLAN, which take its place",
+                ));
+            }
+            let packet = Packet { sink, request, header: inline_bytes(header)? };
+            match rest {
+                [one] => packet.payload(*one),
+                list => packet.payload(list),
+            }
+        }
     }
 }

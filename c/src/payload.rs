@@ -22,7 +22,7 @@ const GATHERED: usize = 1024;
 /// # Safety
 /// The entry's memory is readable.
 #[inline(always)]
-unsafe fn inline_bytes<'a>(entry: &Sge) -> Result<&'a [u8]> {
+pub(crate) unsafe fn inline_bytes<'a>(entry: &Sge) -> Result<&'a [u8]> {
     if entry.length == 0 {
         return Ok(&[]);
     }

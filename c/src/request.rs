@@ -4,6 +4,7 @@ use core::slice;
 
 use mlx5::cqe::SendOperation;
 use mlx5::ib::Transport;
+use mlx5::ring::PostError;
 use mlx5::wqe::{Remote, Sge, Word};
 use mlx5_sys::verbs::ibv_sge;
 
@@ -23,6 +24,12 @@ pub const FENCED: u32 = 2;
 pub const SOLICITED: u32 = 4;
 /// Copies the payload into the WQE.
 pub const INLINE: u32 = 8;
+/// Packets: the HCA fills the checksums of IPv4, TCP and UDP in.
+pub const CHECKSUMS: u32 = 16;
+/// Packets: the first entry is copied into the WQE.
+pub const INLINE_HEADER: u32 = 32;
+/// Packets: the HCA inserts the VLAN tag in `immediate`.
+pub const VLAN: u32 = 64;
 
 /// Defines [`Operation`] with its numbers and names.
 macro_rules! operations {
@@ -157,6 +164,25 @@ pub(crate) unsafe fn entries<'a>(list: *const Sge, count: u32) -> Result<&'a [Sg
     Ok(unsafe { slice::from_raw_parts(list, count as usize) })
 }
 
+/// Appends receives to a batch by `append`, until one is refused.
+///
+/// # Safety
+/// The lists are readable.
+#[inline(always)]
+pub(crate) unsafe fn append_all(
+    receives: &[Receive],
+    mut append: impl FnMut(u64, &[Sge]) -> core::result::Result<(), PostError>,
+) -> Result {
+    for receive in receives {
+        if receive.reserved != 0 {
+            return Err(Failed::argument("reserved is not 0: clear the whole mlx5_receive first"));
+        }
+        // SAFETY: this function's contract.
+        append(receive.id, unsafe { entries(receive.sg_list, receive.num_sge)? })?;
+    }
+    Ok(())
+}
+
 impl Request {
     /// Checks the flags against those that the operation has.
     #[inline(always)]
@@ -176,7 +202,7 @@ impl Request {
             Status::InvalidArgument,
             format_args!(
                 "flags {:#x} do not fit a {}: MLX5_SOLICITED is for SEND and WRITE_IMM, MLX5_INLINE for \
-                 SEND and WRITE",
+                 SEND and WRITE, MLX5_CHECKSUMS, MLX5_INLINE_HEADER and MLX5_VLAN for SENDs of packets",
                 self.flags,
                 Operation::name(self.operation)
             ),

@@ -2,14 +2,14 @@
 
 use core::ptr::NonNull;
 
-use mlx5::ring::{ReceiveConfig, ReceiveQueue};
+use mlx5::ring::{ReceiveBatch, ReceiveConfig, ReceiveQueue};
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_type};
 
 use crate::claims::{Claim, Part};
-use crate::error::{Failed, Result, caught, finish, keep};
-use crate::group::{Cq, GONE, on};
+use crate::error::{Failed, Result, caught, finish};
+use crate::group::{Cq, on};
 use crate::objects::{self, QpParts};
-use crate::request::{Receive, entries};
+use crate::request::{Receive, append_all};
 use crate::status::Status;
 
 /// `struct mlx5_rq`. Its fields do not change.
@@ -37,7 +37,10 @@ impl Rq {
         if !taken.contains(&qp_type) {
             return Err(Failed::told(
                 Status::NotOnTransport,
-                format_args!("the QP's type is {qp_type}: RC, UC and UD can be taken over"),
+                format_args!(
+                    "the QP's type is {qp_type}: RC, UC and UD can be taken over, and RAW_PACKET by \
+                     mlx5_packets_take"
+                ),
             ));
         }
         let claim = Claim::new(raw.as_ptr(), Part::Receives)?;
@@ -53,7 +56,7 @@ impl Rq {
 
     fn queue<'a>(&self, cq: &'a mut Cq) -> Result<&'a mut ReceiveQueue> {
         cq.require_no_batch()?;
-        cq.tables.rc.receive(self.qpn).ok_or(GONE)
+        cq.tables.rc.receive(self.qpn).ok_or_else(Failed::gone)
     }
 
     /// Takes the queue out of its group, and drops it. Discards the group's open batch, which borrows
@@ -84,28 +87,14 @@ unsafe fn on_rq<R>(rq: *const Rq, body: impl FnOnce(&mut Cq, &Rq) -> Result<R>) 
 /// # Safety
 /// The lists are readable, and their memory is the HCA's until the receives complete.
 #[inline]
-unsafe fn post(queue: &mut ReceiveQueue, receives: &[Receive]) -> (u32, Result) {
-    let mut batch = queue.batch();
-    let mut result = Ok(());
-    for receive in receives {
-        if receive.reserved != 0 {
-            result = Err(Failed::argument("reserved is not 0: clear the whole mlx5_receive first"));
-            break;
-        }
-        // SAFETY: this function's contract.
-        let appended = match unsafe { entries(receive.sg_list, receive.num_sge) } {
-            Ok([one]) => batch.append(receive.id, *one),
-            Ok(list) => batch.append(receive.id, list),
-            Err(failed) => {
-                result = Err(failed);
-                break;
-            }
-        };
-        if let Err(error) = appended {
-            result = Err(error.into());
-            break;
-        }
-    }
+pub(crate) unsafe fn post(mut batch: ReceiveBatch<'_>, receives: &[Receive]) -> (u32, Result) {
+    // SAFETY: this function's contract.
+    let result = unsafe {
+        append_all(receives, |id, list| match list {
+            [one] => batch.append(id, *one),
+            list => batch.append(id, list),
+        })
+    };
     let count = batch.len();
     // SAFETY: this function's contract.
     unsafe { batch.ring() };
@@ -207,7 +196,7 @@ pub unsafe extern "C" fn mlx5_rq_post(
         on_rq(rq, |cq, rq| {
             let receives = Receive::list(receives, count)?;
             let result;
-            (done, result) = post(rq.queue(cq)?, receives);
+            (done, result) = post(rq.queue(cq)?.batch(), receives);
             result
         })
     };
@@ -231,10 +220,7 @@ pub unsafe extern "C" fn mlx5_rq_capacity(rq: *mut Rq) -> u32 {
             Ok(queue.free() + queue.outstanding())
         })
     };
-    capacity.unwrap_or_else(|failed| {
-        keep(failed);
-        0
-    })
+    capacity.unwrap_or(0)
 }
 
 /// Returns the queue pair of libibverbs. See `mlx5.h`.

@@ -2,14 +2,13 @@
 
 use core::ptr::NonNull;
 
-use mlx5::ib::Transport;
-use mlx5::ring::{QueueTable, RegisterUse, SendConfig, SendQueue};
+use mlx5::ib::{Uc, Ud};
+use mlx5::ring::{RegisterUse, SendConfig, SendQueue};
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_type};
 
 use crate::claims::{Claim, Own, Part, RegisterClaim};
-
 use crate::error::{Failed, Result, caught, finish};
-use crate::group::{Cq, GONE, on};
+use crate::group::{Carried, Cq, Grouped, on, with_transport};
 use crate::objects::{self, QpParts};
 use crate::operation::{Alone, Carries};
 use crate::request::Request;
@@ -27,37 +26,6 @@ pub struct Sq {
     // Dropped after the queue, which the group has.
     _register: RegisterClaim,
     _claim: Claim,
-}
-
-/// The transports that this interface posts on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carried {
-    Rc,
-    Uc,
-    Ud,
-}
-
-/// Calls a generic function with the send queue of a handle.
-macro_rules! with_queue {
-    ($cq:expr, $sq:expr, |$queue:ident| $body:expr) => {{
-        let (tables, qpn) = (&mut $cq.tables, $sq.qpn);
-        match $sq.transport {
-            $crate::sq::Carried::Rc => {
-                let $queue = tables.rc.send(qpn).ok_or($crate::group::GONE)?;
-                $body
-            }
-            $crate::sq::Carried::Uc => {
-                let queue = tables.uc.as_mut().and_then(|table| table.send(qpn));
-                let $queue = queue.ok_or($crate::group::GONE)?;
-                $body
-            }
-            $crate::sq::Carried::Ud => {
-                let queue = tables.ud.as_mut().and_then(|table| table.send(qpn));
-                let $queue = queue.ok_or($crate::group::GONE)?;
-                $body
-            }
-        }
-    }};
 }
 
 impl Sq {
@@ -81,10 +49,16 @@ impl Sq {
             ibv_qp_type::IBV_QPT_RC => Carried::Rc,
             ibv_qp_type::IBV_QPT_UC => Carried::Uc,
             ibv_qp_type::IBV_QPT_UD => Carried::Ud,
+            ibv_qp_type::IBV_QPT_DRIVER => Carried::Dci,
+            ibv_qp_type::IBV_QPT_XRC_SEND => Carried::XrcSend,
+            ibv_qp_type::IBV_QPT_RAW_PACKET => Carried::RawPacket,
             _ => {
                 return Err(Failed::told(
                     Status::NotOnTransport,
-                    format_args!("the QP's type is {qp_type}: RC, UC and UD can be taken over"),
+                    format_args!(
+                        "the QP's type is {qp_type}: RC, UC, UD, XRC_SEND, RAW_PACKET and DCIs can be \
+                         taken over"
+                    ),
                 ));
             }
         };
@@ -99,21 +73,13 @@ impl Sq {
             ..SendConfig::default()
         };
         let Cq { tables, reader, .. } = cq;
-        // SAFETY: this function's contract. The claim of the register keeps this library's other queues from
-        // it.
-        unsafe {
-            match transport {
-                Carried::Rc => insert(&mut tables.rc, SendQueue::from_raw(raw, reader, config)?),
-                Carried::Uc => {
-                    let queue = SendQueue::from_raw(raw, reader, config)?;
-                    insert(tables.uc.get_or_insert_with(Box::default), queue);
-                }
-                Carried::Ud => {
-                    let queue = SendQueue::from_raw(raw, reader, config)?;
-                    insert(tables.ud.get_or_insert_with(Box::default), queue);
-                }
-            }
-        }
+        with_transport!(transport, |T| {
+            // SAFETY: this function's contract. The claim of the register keeps this library's other queues
+            // from it.
+            let queue = unsafe { SendQueue::<T>::from_raw(raw, reader, config)? };
+            // The claim excludes a former one.
+            drop(T::make_table(tables).insert_send(queue));
+        });
         cq.queues += 1;
         Ok(Self { cq: handle, qpn, transport, raw, _register: register, _claim: claim })
     }
@@ -122,18 +88,12 @@ impl Sq {
     /// the tables.
     fn end(&self, cq: &mut Cq) {
         cq.open = None;
-        match self.transport {
-            Carried::Rc => drop(cq.tables.rc.remove_send(self.qpn)),
-            Carried::Uc => drop(cq.tables.uc.as_mut().map(|table| table.remove_send(self.qpn))),
-            Carried::Ud => drop(cq.tables.ud.as_mut().map(|table| table.remove_send(self.qpn))),
-        }
+        let tables = &mut cq.tables;
+        with_transport!(self.transport, |T| {
+            drop(T::table(tables).map(|table| table.remove_send(self.qpn)));
+        });
         cq.queues -= 1;
     }
-}
-
-fn insert<T: Transport>(table: &mut QueueTable<T>, queue: SendQueue<T>) {
-    // The claim excludes a former one.
-    drop(table.insert_send(queue));
 }
 
 /// Runs a body with a send queue's handle and its group.
@@ -157,13 +117,23 @@ pub(crate) unsafe fn on_sq<R>(
 ///
 /// # Safety
 /// The requests are readable, and what they name; their memory is the HCA's until they are retired.
-#[inline]
+#[inline(always)]
 unsafe fn post<T: Carries>(queue: &mut SendQueue<T>, requests: &[Request]) -> (u32, Result) {
-    if let [one] = requests {
+    let [one] = requests else {
         // SAFETY: this function's contract.
-        let result = unsafe { T::put(&mut Alone(queue), one) };
-        return (u32::from(result.is_ok()), result);
-    }
+        return unsafe { post_list(queue, requests) };
+    };
+    // SAFETY: this function's contract.
+    let result = unsafe { T::put(&mut Alone(queue), one) };
+    (u32::from(result.is_ok()), result)
+}
+
+/// Posts requests of which there are not one. See [`post`].
+///
+/// # Safety
+/// That of [`post`].
+#[inline(never)]
+unsafe fn post_list<T: Carries>(queue: &mut SendQueue<T>, requests: &[Request]) -> (u32, Result) {
     let mut batch = queue.batch();
     let mut result = Ok(());
     for request in requests {
@@ -215,7 +185,8 @@ pub unsafe extern "C" fn mlx5_sq_give_back(sq: *mut Sq) -> Status {
     let ended = unsafe {
         on_sq(sq, |cq, sq| {
             cq.require_no_batch()?;
-            with_queue!(cq, sq, |queue| {
+            with_transport!(sq.transport, |T| {
+                let queue = T::queue(&mut cq.tables, sq.qpn)?;
                 if queue.is_silent() {
                     return Err(Failed::with(
                         Status::NotIdle,
@@ -281,7 +252,9 @@ pub unsafe extern "C" fn mlx5_sq_post(
             cq.require_no_batch()?;
             let requests = Request::list(requests, count)?;
             let result;
-            (done, result) = with_queue!(cq, sq, |queue| post(queue, requests));
+            (done, result) = with_transport!(sq.transport, |T| {
+                post(T::queue(&mut cq.tables, sq.qpn)?, requests)
+            });
             result
         })
     };
@@ -304,18 +277,14 @@ pub unsafe extern "C" fn mlx5_sq_recover(sq: *mut Sq) -> Status {
             cq.require_no_batch()?;
             let (tables, qpn) = (&mut cq.tables, sq.qpn);
             match sq.transport {
-                Carried::Rc => Err(Failed::with(
-                    Status::NotOnTransport,
-                    "RC does not recover: abandon the queue, reset and reconnect the QP, and take it \
+                Carried::Uc => Ok(Uc::queue(tables, qpn)?.recover()?),
+                Carried::Ud => Ok(Ud::queue(tables, qpn)?.recover()?),
+                Carried::Rc | Carried::Dci | Carried::XrcSend | Carried::RawPacket => {
+                    Err(Failed::with(
+                        Status::NotOnTransport,
+                        "only UC and UD recover: abandon the queue, reset and reconnect the QP, and take it \
                      over again",
-                )),
-                Carried::Uc => {
-                    let queue = tables.uc.as_mut().and_then(|table| table.send(qpn));
-                    Ok(queue.ok_or(GONE)?.recover()?)
-                }
-                Carried::Ud => {
-                    let queue = tables.ud.as_mut().and_then(|table| table.send(qpn));
-                    Ok(queue.ok_or(GONE)?.recover()?)
+                    ))
                 }
             }
         })
@@ -332,13 +301,11 @@ pub unsafe extern "C" fn mlx5_sq_capacity(sq: *mut Sq) -> u32 {
     let capacity = unsafe {
         on_sq(sq, |cq, sq| {
             cq.require_no_batch()?;
-            Ok(with_queue!(cq, sq, |queue| queue.request_limit()))
+            let tables = &mut cq.tables;
+            Ok(with_transport!(sq.transport, |T| T::queue(tables, sq.qpn)?.request_limit()))
         })
     };
-    capacity.unwrap_or_else(|failed| {
-        crate::error::keep(failed);
-        0
-    })
+    capacity.unwrap_or(0)
 }
 
 /// Returns the queue pair of libibverbs. See `mlx5.h`.

@@ -20,10 +20,14 @@ impl Channel {
     }
 
     /// Returns its descriptor.
-    pub(crate) fn require(&self) -> Result<c_int> {
-        let Some(channel) = self.0 else { return Err(Failed::of(Status::NoChannel)) };
+    fn descriptor(&self) -> Option<c_int> {
         // SAFETY: alive by the contract of `of`; the field does not change.
-        Ok(unsafe { (*channel.as_ptr()).fd })
+        self.0.map(|channel| unsafe { (*channel.as_ptr()).fd })
+    }
+
+    /// Returns its descriptor, or why there is none.
+    pub(crate) fn require(&self) -> Result<c_int> {
+        self.descriptor().ok_or_else(|| Failed::of(Status::NoChannel))
     }
 
     /// Returns whether completion queues beside this one have the channel.
@@ -37,7 +41,7 @@ impl Channel {
     /// Fails if an event of the completion queue waits to be taken. Of a channel that several queues have,
     /// nothing shows whose event it is.
     pub(crate) fn require_no_event(&self) -> Result {
-        let Ok(fd) = self.require() else { return Ok(()) };
+        let Some(fd) = self.descriptor() else { return Ok(()) };
         if !self.is_shared() && readable(fd, 0)? {
             return Err(Failed::with(
                 Status::NotIdle,

@@ -11,8 +11,10 @@ use std::mem::offset_of;
 use std::process::Command;
 
 use mlx5direct::{
-    Address, COMPLETION_GRH, COMPLETION_SOLICITED, CQ_UNPOLLED, Completion, FENCED, INLINE,
-    Operation, Receive, Request, SIGNALED, SOLICITED, SQ_OWN_REGISTER, Status, VERSION,
+    Address, CHECKSUMS, COMPLETION_GRH, COMPLETION_SOLICITED, CQ_UNPOLLED, Completion, FENCED,
+    INLINE, INLINE_HEADER, Operation, PACKET_IP_OK, PACKET_IPV4, PACKET_IPV6, PACKET_L4_OK,
+    PACKET_TCP, PACKET_UDP, PACKET_VLAN, Packet, Receive, Request, SIGNALED, SOLICITED,
+    SQ_OWN_REGISTER, Status, VERSION, VLAN,
 };
 use support::{Language, built, compile, folder, package};
 
@@ -61,6 +63,16 @@ fn enumerators() -> Vec<(String, u64)> {
         ("MLX5_FENCED", FENCED.into()),
         ("MLX5_SOLICITED", SOLICITED.into()),
         ("MLX5_INLINE", INLINE.into()),
+        ("MLX5_CHECKSUMS", CHECKSUMS.into()),
+        ("MLX5_INLINE_HEADER", INLINE_HEADER.into()),
+        ("MLX5_VLAN", VLAN.into()),
+        ("MLX5_PACKET_IPV4", PACKET_IPV4.into()),
+        ("MLX5_PACKET_IPV6", PACKET_IPV6.into()),
+        ("MLX5_PACKET_IP_OK", PACKET_IP_OK.into()),
+        ("MLX5_PACKET_TCP", PACKET_TCP.into()),
+        ("MLX5_PACKET_UDP", PACKET_UDP.into()),
+        ("MLX5_PACKET_L4_OK", PACKET_L4_OK.into()),
+        ("MLX5_PACKET_VLAN", PACKET_VLAN.into()),
         ("MLX5_COMPLETION_GRH", COMPLETION_GRH.into()),
         ("MLX5_COMPLETION_SOLICITED", COMPLETION_SOLICITED.into()),
         ("MLX5_CQ_UNPOLLED", CQ_UNPOLLED.into()),
@@ -94,6 +106,10 @@ fn layouts() -> Vec<(String, u64)> {
         id operation flags sg_list num_sge immediate remote_addr rkey reserved compare_add swap address
     );
     layout!("mlx5_receive", Receive, id sg_list num_sge reserved);
+    layout!(
+        "mlx5_packet", Packet,
+        id timestamp status byte_len flow_tag hash vlan checksum flags vendor_error wqe_index
+    );
     layout!(
         "mlx5_completion", Completion,
         id qpn status operation byte_len immediate src_qp slid wqe_index sl dlid_path_bits flags
@@ -205,5 +221,28 @@ fn each_function_has_a_thread_rule() {
             .expect("declared");
         let comment = header[..declaration].rfind("/*").expect("a comment");
         assert!(header[comment..declaration].contains("Thread: "), "{function}");
+    }
+}
+
+#[test]
+fn each_header_compiles_alone() {
+    let headers = [
+        ("mlx5.h", &[Language::C, Language::Cpp][..]),
+        ("mlx5_wqe.h", &[Language::C, Language::Cpp]),
+        ("mlx5_engine.h", &[Language::C, Language::Cpp]),
+        ("mlx5_ring.h", &[Language::C, Language::Cpp]),
+        ("mlx5.hpp", &[Language::Cpp]),
+    ];
+    for (header, languages) in headers {
+        for language in languages {
+            let source = folder().join(format!("alone-{header}-{language:?}"));
+            fs::write(&source, format!("#include <{header}>\n")).unwrap();
+            compile(language.compiler().arg("-fsyntax-only").arg(&source));
+            // std::span.
+            if *language == Language::Cpp {
+                let mut compiler = language.compiler();
+                compile(compiler.args(["-std=c++20", "-fsyntax-only"]).arg(&source));
+            }
+        }
     }
 }

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use support::{Language, Library, Program};
 
 /// Runs a scenario of `direct.c`, on a link, as C and as C++ with the shared library.
@@ -62,6 +65,79 @@ fn events_go_on_after_those_of_libibverbs() {
 }
 
 #[test]
+fn an_initiator_of_dynamic_connections_exchanges_every_operation() {
+    run("dc");
+    run_on("dc", "roce");
+}
+
+#[test]
+fn an_extended_reliable_connection_exchanges_every_operation() {
+    run("xrc");
+    run_on("xrc", "roce");
+}
+
+#[test]
+fn a_shared_receive_queue_serves_two_queue_pairs() {
+    run("srq");
+    run_on("srq", "roce");
+}
+
+#[test]
+fn packets_are_sent_and_received_in_every_form() {
+    run_on("packets", "roce");
+}
+
+/// Runs a scenario of `ring.c`, which has no library of this project, as C and as C++.
+fn run_ring_on(scenario: &str, links: &[&str]) {
+    for language in [Language::C, Language::Cpp] {
+        let source = support::package("tests/ring/ring.c");
+        let program = Program::new("ring", &source, language, Library::None);
+        for link in links {
+            assert_eq!(program.run(scenario, link), "done\n", "{scenario}");
+        }
+    }
+}
+
+fn run_ring(scenario: &str) {
+    run_ring_on(scenario, &["infiniband", "roce"]);
+}
+
+#[test]
+fn the_header_sends_packets_and_receives_them() {
+    run_ring_on("packets", &["roce"]);
+}
+
+#[test]
+fn the_header_posts_every_inline_length() {
+    run_ring("inline");
+}
+
+#[test]
+fn the_header_posts_registered_memory() {
+    run_ring("pointers");
+}
+
+#[test]
+fn the_header_fires_prepared_wqes() {
+    run_ring("prepared");
+}
+
+#[test]
+fn the_header_refuses_what_a_queue_has_no_room_for() {
+    run_ring("full");
+}
+
+#[test]
+fn the_header_stops_at_a_failed_request_and_starts_again_after_reset() {
+    run_ring("failure");
+}
+
+#[test]
+fn an_engine_posts_and_polls_by_addresses() {
+    run_ring("engine");
+}
+
+#[test]
 fn a_program_links_the_static_library() {
     let shown = Program::direct(Language::C, Library::Static).run("rc", "infiniband");
     assert!(shown.ends_with("done\n"), "{shown}");
@@ -72,4 +148,49 @@ fn the_program_of_the_page_runs() {
     let source = support::program_of_the_page();
     let shown = Program::new("page", &source, Language::C, Library::Shared).run("", "infiniband");
     assert!(shown.contains("hello"), "{shown}");
+}
+
+#[test]
+fn two_processes_of_cpp_play_ping_pong() {
+    let source = support::package("examples/rc_pingpong.cc");
+    let program = Program::new("rc_pingpong", &source, Language::Cpp, Library::Shared);
+    for link in ["infiniband", "roce"] {
+        let mut server = program.on_model(link);
+        server.args(["50", "64", "0"]).stdout(Stdio::piped());
+        let mut server = server.spawn().expect("timeout, of coreutils");
+        let mut shown = BufReader::new(server.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        shown.read_line(&mut line).expect("a line");
+        let port = line.trim().strip_prefix("waiting on port ").expect("the port");
+        let client = program.on_model(link).args(["127.0.0.1", "50", "64", port]).output();
+        let client = client.expect("timeout, of coreutils");
+        let text = String::from_utf8_lossy(&client.stdout);
+        assert!(text.starts_with("50 rounds of 64 bytes, "), "{client:?}");
+        line.clear();
+        shown.read_line(&mut line).expect("a line");
+        assert!(line.starts_with("50 rounds of 64 bytes, "), "{line}");
+        assert!(server.wait().expect("it ends").success());
+    }
+}
+
+#[test]
+fn a_feed_of_cpp_reaches_its_receiver() {
+    let source = support::package("examples/feed.cc");
+    let program = Program::new("feed", &source, Language::Cpp, Library::Shared);
+    // No other process has this group.
+    let [.., high, middle, low] = std::process::id().to_be_bytes();
+    let group = format!("239.{high}.{middle}.{low}");
+    let words = [group.as_str(), "9000", "300"];
+    let mut receiver = program.on_model("roce");
+    let mut receiver = receiver.args(words).stdout(Stdio::piped()).spawn().expect("timeout");
+    let mut shown = BufReader::new(receiver.stdout.take().expect("it is piped"));
+    let mut line = String::new();
+    shown.read_line(&mut line).expect("a line");
+    assert_eq!(line, "listening, and switches are not told\n");
+    let publisher = program.on_model("roce").arg("-p").args(words).output().expect("timeout");
+    assert!(publisher.status.success(), "{publisher:?}");
+    line.clear();
+    shown.read_line(&mut line).expect("a line");
+    assert_eq!(line, "300 messages, 0 missing, 0 with faults\n");
+    assert!(receiver.wait().expect("it ends").success());
 }

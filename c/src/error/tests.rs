@@ -28,19 +28,27 @@ fn each_thread_has_its_own_last_error() {
 
 #[test]
 fn texts_of_the_data_path_name_numbers_and_words_of_the_header() {
-    let full = Failed::from(PostError::CqFull { slots: 7 });
-    assert_eq!(full.status, Status::QueueFull);
-    assert!(full.to_string().contains("all 7 requests"), "{full}");
-    let silent = Failed::from(PostError::NothingSignaled { outstanding: 3 });
-    assert!(silent.to_string().contains("MLX5_SIGNALED"), "{silent}");
-    let small = Failed::from(QueueError::CqFull { cqes: 64, free: 2, needed: 8 });
-    assert_eq!(small.status, Status::CqTooSmall);
-    assert!(small.to_string().contains("64 entries has 2 free"), "{small}");
+    let text = |failed: Failed, status: Status| {
+        assert_eq!(failed.status(), status);
+        last()
+    };
+    let full = text(PostError::CqFull { slots: 7 }.into(), Status::QueueFull);
+    assert!(full.contains("all 7 requests"), "{full}");
+    let silent = PostError::NothingSignaled { outstanding: 3 };
+    let silent = text(silent.into(), Status::NothingSignaled);
+    assert!(silent.contains("MLX5_SIGNALED"), "{silent}");
+    let small = QueueError::CqFull { cqes: 64, free: 2, needed: 8 };
+    let small = text(small.into(), Status::CqTooSmall);
+    assert!(small.contains("64 entries has 2 free"), "{small}");
     // The words of Rust do not come out.
-    for error in [QueueError::RegisterShared, QueueError::CqMismatch, QueueError::NoQueue] {
-        let text = Failed::from(error).to_string();
+    for (error, status) in [
+        (QueueError::RegisterShared, Status::RegisterShared),
+        (QueueError::CqMismatch, Status::WrongCq),
+        (QueueError::NoQueue, Status::NoQueue),
+    ] {
+        let text = text(error.into(), status);
         assert!(!text.contains("SendConfig") && !text.contains("RegisterUse"), "{text}");
     }
-    let stopped = Failed::from(PostError::WrongState).to_string();
+    let stopped = text(PostError::WrongState.into(), Status::QueueStopped);
     assert!(stopped.contains("mlx5_sq_recover"), "{stopped}");
 }

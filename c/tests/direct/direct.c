@@ -1,8 +1,11 @@
 /* A verbs program that gives its queues to libmlx5direct. Also valid C++17. It runs one scenario. */
+#include "addressed.h"
 #include "ends.h"
 #include "events.h"
 #include "failure.h"
 #include "misuse.h"
+#include "packets.h"
+#include "shared.h"
 #include "traffic.h"
 
 int main(int argc, char **argv)
@@ -13,7 +16,8 @@ int main(int argc, char **argv)
 	} scenarios[] = {
 		{ "rc", rc },         { "uc", uc },         { "ud", ud },
 		{ "failure", failure }, { "misuse", misuse }, { "leftovers", leftovers },
-		{ "events", events },
+		{ "events", events },   { "srq", srq },       { "dc", dc },
+		{ "xrc", xrc },         { "packets", packets },
 	};
 	unsigned at;
 	CHECK(argc == 2);

@@ -83,31 +83,63 @@ static void misuse_of_kinds(struct end *b)
 {
 	struct mlx5_rq *rq = NULL;
 	struct mlx5_sq *sq = NULL;
-	struct ibv_srq_init_attr attr;
-	struct ibv_qp_init_attr init;
-	struct ibv_srq *srq;
-	struct ibv_qp *qp;
-	memset(&attr, 0, sizeof(attr));
-	attr.attr.max_wr = DEPTH;
-	attr.attr.max_sge = 1;
-	srq = ibv_create_srq(pd, &attr);
-	CHECK(srq);
-	memset(&init, 0, sizeof(init));
-	init.send_cq = init.recv_cq = b->ibv_cq;
-	init.srq = srq;
-	init.qp_type = IBV_QPT_RC;
-	init.cap.max_send_wr = DEPTH;
-	init.cap.max_send_sge = 1;
-	qp = ibv_create_qp(pd, &init);
-	CHECK(qp);
+	struct ibv_srq *srq = make_srq();
+	struct ibv_qp *qp = make_qp_with(b->ibv_cq, IBV_QPT_RC, srq);
 	to_init(qp);
 	IS(MLX5_STATUS_NO_QUEUE, mlx5_rq_take(qp, b->cq, 0, &rq));
 	CHECK(ibv_destroy_qp(qp) == 0);
 	CHECK(ibv_destroy_srq(srq) == 0);
 	qp = make_qp(b->ibv_cq, IBV_QPT_RAW_PACKET);
 	IS(MLX5_STATUS_NOT_ON_TRANSPORT, mlx5_rq_take(qp, b->cq, 0, &rq));
-	IS(MLX5_STATUS_NOT_ON_TRANSPORT, mlx5_sq_take(qp, b->cq, 0, 0, &sq));
+	IS(MLX5_STATUS_WRONG_STATE, mlx5_sq_take(qp, b->cq, 0, 0, &sq));
 	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+/* Queue pairs that share a register: libmlx5 gives the same to several. */
+static void misuse_of_registers(void)
+{
+	enum { MOST = 64 };
+	struct ibv_qp *qps[MOST];
+	struct mlx5_sq *sqs[MOST];
+	enum mlx5_status status = MLX5_STATUS_OK;
+	struct ibv_cq *large = ibv_create_cq(context, 4 * MOST, NULL, NULL, 0);
+	struct mlx5_cq *cq = NULL;
+	int count = 0;
+	CHECK(large);
+	OK(mlx5_cq_take(large, 0, &cq));
+	while (status == MLX5_STATUS_OK) {
+		CHECK(count < MOST);
+		qps[count] = make_qp(large, IBV_QPT_RC);
+		to_init(qps[count]);
+		to_rts(qps[count], qps[count]->qp_num);
+		status = mlx5_sq_take(qps[count], cq, 2, MLX5_SQ_OWN_REGISTER, &sqs[count]);
+		count++;
+	}
+	IS(MLX5_STATUS_REGISTER_SHARED, status);
+	CHECK(strstr(mlx5_last_error(), "MLX5_SQ_OWN_REGISTER"));
+	/* Not even to ring. */
+	IS(MLX5_STATUS_REGISTER_SHARED, mlx5_sq_take(qps[count - 1], cq, 2, 0, &sqs[count - 1]));
+	CHECK(ibv_destroy_qp(qps[--count]) == 0);
+	while (count-- > 0) {
+		OK(mlx5_sq_give_back(sqs[count]));
+		CHECK(ibv_destroy_qp(qps[count]) == 0);
+	}
+	OK(mlx5_cq_give_back(cq));
+	CHECK(ibv_destroy_cq(large) == 0);
+}
+
+/* A completion queue of another driver, as far as libmlx5 looks at it. */
+static void misuse_of_other_drivers(void)
+{
+	static uint64_t device[512];
+	static struct ibv_context other;
+	static struct ibv_cq cq;
+	struct mlx5_cq *taken = NULL;
+	other.device = (struct ibv_device *)device;
+	cq.context = &other;
+	cq.cqe = 63;
+	IS(MLX5_STATUS_NOT_MLX5, mlx5_cq_take(&cq, 0, &taken));
+	CHECK(taken == NULL);
 }
 
 /* Pointers that are null. */
@@ -282,6 +314,8 @@ static void misuse(void)
 	misuse_of_states(&b);
 	if (port.link_layer == IBV_LINK_LAYER_ETHERNET)
 		misuse_of_kinds(&b);
+	misuse_of_registers();
+	misuse_of_other_drivers();
 	misuse_of_pointers(&a);
 	misuse_of_fields(&a, &b);
 	misuse_of_limits(&a, &b);

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 use std::env;
+use std::ffi::{CStr, CString, c_void};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ impl Language {
 pub enum Library {
     Shared,
     Static,
+    /// Only headers, and what they need of rdma-core.
+    None,
 }
 
 /// A path in this package.
@@ -99,13 +102,29 @@ impl Program {
             Library::Static => {
                 compiler.arg(built("libmlx5direct.a")).args(["-lpthread", "-ldl", "-lm"]);
             }
+            Library::None => {}
         }
-        compile(compiler.arg("-libverbs"));
+        compile(compiler.args(["-lmlx5", "-libverbs"]));
         Self { path }
     }
 
     /// Runs it on the model, and returns what it printed.
     pub fn run(&self, argument: &str, link: &str) -> String {
+        let mut command = self.on_model(link);
+        if !argument.is_empty() {
+            command.arg(argument);
+        }
+        let output = command.output().expect("timeout, of coreutils");
+        let (shown, errors) = (
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(output.status.success(), "{argument}: {}\n{shown}\n{errors}", output.status);
+        shown
+    }
+
+    /// The command that runs it on the model.
+    pub fn on_model(&self, link: &str) -> Command {
         let mut command = Command::new("timeout");
         let preload = format!("LD_PRELOAD={}", built("libmlx5_model.so").display());
         let link = format!("MLX5_MODEL_LINK={link}");
@@ -119,22 +138,44 @@ impl Program {
             &link,
         ]);
         command.arg(&self.path);
-        if !argument.is_empty() {
-            command.arg(argument);
-        }
-        let output = command.output().expect("timeout, of coreutils");
-        let (shown, errors) = (
-            String::from_utf8_lossy(&output.stdout).into_owned(),
-            String::from_utf8_lossy(&output.stderr),
-        );
-        assert!(output.status.success(), "{argument}: {}\n{shown}\n{errors}", output.status);
-        shown
+        command
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// C code that a test has compiled and loaded.
+pub struct Loaded(*mut c_void);
+
+impl Loaded {
+    /// Compiles a file below `tests` as C with optimization, and loads it.
+    pub fn new(source: &str) -> Self {
+        let library = folder().join(source.replace('/', "-")).with_extension("so");
+        let mut compiler = Language::C.compiler();
+        compiler.args(["-O2", "-shared", "-fPIC"]).arg(package("tests").join(source));
+        compile(compiler.arg("-o").arg(&library).args(["-lmlx5", "-libverbs"]));
+        let path = CString::new(library.to_str().expect("a path of UTF-8")).expect("a path");
+        // SAFETY: the path ends in NUL. The code has no constructors.
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!library.is_null(), "{path:?} cannot be loaded");
+        Self(library)
+    }
+
+    /// Returns a function.
+    ///
+    /// # Safety
+    /// The code defines it with the type `F`, which is one of functions.
+    pub unsafe fn function<F: Copy>(&self, name: &CStr) -> F {
+        // SAFETY: the library is open for ever, and the name ends in NUL.
+        let address = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        assert!(!address.is_null(), "{name:?}");
+        assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
+        // SAFETY: of the same size, and a function of that type by this function's contract.
+        unsafe { std::mem::transmute_copy(&address) }
     }
 }
 

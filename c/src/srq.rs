@@ -1,0 +1,259 @@
+//! `struct mlx5_srq`: a shared receive queue.
+
+use core::ptr::NonNull;
+
+use mlx5::ring::{ReceiveConfig, SharedKey, Srq as Queue};
+use mlx5_sys::verbs::{ibv_qp, ibv_qp_type, ibv_srq};
+
+use crate::claims::{Claim, Part};
+use crate::error::{Failed, Result, caught, finish};
+use crate::group::{Cq, on};
+use crate::objects;
+use crate::request::{Receive, append_all};
+use crate::status::Status;
+
+/// `struct mlx5_srq`.
+pub struct Srq {
+    cq: *mut Cq,
+    key: SharedKey,
+    raw: NonNull<ibv_srq>,
+    /// The queue pairs that receive from it.
+    attached: Vec<(u32, Claim)>,
+    /// Ids of receives whose completions were dropped by a detach, and that the program has not fetched.
+    reclaimed: Vec<u64>,
+    _claim: Claim,
+}
+
+impl Srq {
+    /// # Safety
+    /// [`Queue::from_raw`]'s, and `handle` is the handle of `cq`.
+    unsafe fn take(
+        raw: NonNull<ibv_srq>,
+        cq: &mut Cq,
+        handle: *mut Cq,
+        receives: u32,
+    ) -> Result<Self> {
+        cq.require_no_batch()?;
+        objects::libraries()?;
+        let claim = Claim::new(raw.as_ptr(), Part::Shared)?;
+        let config = ReceiveConfig { receives: if receives == 0 { u32::MAX } else { receives } };
+        // SAFETY: this function's contract.
+        let queue = unsafe { Queue::from_raw(raw, false, &mut cq.reader, config)? };
+        let Ok(key) = cq.tables.rc.insert_shared(queue) else { return Err(Failed::gone()) };
+        cq.queues += 1;
+        let (attached, reclaimed) = (Vec::new(), Vec::new());
+        Ok(Self { cq: handle, key, raw, attached, reclaimed, _claim: claim })
+    }
+
+    fn queue<'a>(&self, cq: &'a mut Cq) -> Result<&'a mut Queue> {
+        cq.require_no_batch()?;
+        cq.tables.rc.shared(self.key).ok_or_else(Failed::gone)
+    }
+
+    /// # Safety
+    /// The queue pair is alive, and stays so until it is detached, without a move to RESET.
+    unsafe fn attach(&mut self, cq: &mut Cq, qp: NonNull<ibv_qp>) -> Result {
+        cq.require_no_batch()?;
+        // SAFETY: the QP is alive, and these fields do not change.
+        let (qpn, qp_type) = unsafe { ((*qp.as_ptr()).qp_num, (*qp.as_ptr()).qp_type) };
+        let known = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD];
+        if !known.contains(&qp_type) {
+            return Err(Failed::told(
+                Status::NotOnTransport,
+                format_args!("the QP's type is {qp_type}: RC, UC and UD can be attached"),
+            ));
+        }
+        let claim = Claim::new(qp.as_ptr(), Part::Receives)?;
+        // SAFETY: this function's contract.
+        unsafe { cq.tables.rc.attach_raw(self.key, qp, &mut cq.reader)? };
+        self.attached.push((qpn, claim));
+        Ok(())
+    }
+
+    fn detach(&mut self, cq: &mut Cq, qpn: u32) -> Result {
+        cq.require_no_batch()?;
+        if !cq.tables.rc.detach(self.key, qpn, &mut cq.reader) {
+            return Err(Failed::argument("the queue pair is not attached to this queue"));
+        }
+        self.attached.retain(|(number, _)| *number != qpn);
+        self.reclaimed.extend(self.queue(cq)?.reclaimed());
+        Ok(())
+    }
+
+    /// Takes the queue out of its group, and drops it. Discards the group's open batch, which borrows
+    /// the tables.
+    fn end(&self, cq: &mut Cq) {
+        cq.open = None;
+        drop(cq.tables.rc.remove_shared(self.key));
+        cq.queues -= 1;
+    }
+}
+
+/// Runs a body with a shared receive queue's handle and its group.
+///
+/// # Safety
+/// `srq` is null or a handle that is alive, and no other call runs on its group.
+#[inline(always)]
+unsafe fn on_srq<R>(srq: *mut Srq, body: impl FnOnce(&mut Cq, &mut Srq) -> Result<R>) -> Result<R> {
+    // SAFETY: null or alive, and used by nothing else, by this function's contract.
+    let Some(srq) = (unsafe { srq.as_mut() }) else {
+        return Err(Failed::argument("the handle is null"));
+    };
+    // SAFETY: this function's contract. A group lives longer than the handles of its queues.
+    unsafe { on(srq.cq, |cq| body(cq, srq)) }
+}
+
+/// Takes a shared receive queue over from libibverbs. See `mlx5.h`.
+///
+/// # Safety
+/// `mlx5.h` lists the conditions at `mlx5_srq_take`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_srq_take(
+    srq: *mut ibv_srq,
+    cq: *mut Cq,
+    receives: u32,
+    taken: *mut *mut Srq,
+) -> Status {
+    let (Some(raw), Some(taken)) = (NonNull::new(srq), NonNull::new(taken)) else {
+        return finish(Err(Failed::argument("srq or taken is null")));
+    };
+    // SAFETY: this function's contract.
+    finish(unsafe {
+        on(cq, |group| {
+            taken.write(Box::into_raw(Box::new(Srq::take(raw, group, cq, receives)?)));
+            Ok(())
+        })
+    })
+}
+
+/// Lets polls find the receives of a queue pair that receives from the queue. See `mlx5.h`.
+///
+/// # Safety
+/// `srq` is null or a handle that is alive, and no other call runs on its group. `qp` is null or alive, and
+/// stays so until it is detached, without a move to RESET.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_srq_attach(srq: *mut Srq, qp: *mut ibv_qp) -> Status {
+    let Some(qp) = NonNull::new(qp) else {
+        return finish(Err(Failed::argument("qp is null")));
+    };
+    // SAFETY: this function's contract.
+    finish(unsafe { on_srq(srq, |cq, srq| srq.attach(cq, qp)) })
+}
+
+/// Ends what `mlx5_srq_attach` began. See `mlx5.h`.
+///
+/// # Safety
+/// `srq` is null or a handle that is alive, and no other call runs on its group. `qp` is null or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_srq_detach(srq: *mut Srq, qp: *mut ibv_qp) -> Status {
+    let Some(qp) = NonNull::new(qp) else {
+        return finish(Err(Failed::argument("qp is null")));
+    };
+    // SAFETY: this function's contract; the field does not change.
+    finish(unsafe { on_srq(srq, |cq, srq| srq.detach(cq, (*qp.as_ptr()).qp_num)) })
+}
+
+/// Returns ids of receives whose completions a detach has dropped. See `mlx5.h`.
+///
+/// # Safety
+/// `srq` is null or a handle that is alive, and no other call runs on its group. `ids` is null or has room for
+/// `capacity`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_srq_reclaimed(srq: *mut Srq, ids: *mut u64, capacity: u32) -> u32 {
+    // SAFETY: this function's contract.
+    let fetched = unsafe {
+        on_srq(srq, |_, srq| {
+            if ids.is_null() && capacity != 0 {
+                return Err(Failed::argument("ids is null, and capacity is not 0"));
+            }
+            let count = srq.reclaimed.len().min(capacity as usize);
+            for (at, id) in srq.reclaimed.drain(..count).enumerate() {
+                ids.add(at).write(id);
+            }
+            Ok(count as u32)
+        })
+    };
+    fetched.unwrap_or(0)
+}
+
+/// Ends a shared receive queue's handle whatever is outstanding. See `mlx5.h`.
+///
+/// # Safety
+/// `srq` is null or a handle that is alive, and no other call runs on its group.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_srq_abandon(srq: *mut Srq) {
+    if srq.is_null() {
+        return;
+    }
+    let ended = caught(|| {
+        // SAFETY: the handle is alive, and so is its group, even if a call on it has panicked.
+        unsafe {
+            let handle = Box::from_raw(srq);
+            let cq = handle.cq;
+            handle.end(&mut *cq);
+        }
+        Ok(())
+    });
+    finish(ended);
+}
+
+/// Posts receives. See `mlx5.h`.
+///
+/// # Safety
+/// `srq` is null or a handle that is alive, and no other call runs on its group. `receives` is null or has
+/// `count` readable receives, whose lists are readable. `posted` is null or writable. The memory of receives
+/// is the HCA's until they are complete.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_srq_post(
+    srq: *mut Srq,
+    receives: *const Receive,
+    count: u32,
+    posted: *mut u32,
+) -> Status {
+    let mut done = 0;
+    // SAFETY: this function's contract.
+    let result = unsafe {
+        on_srq(srq, |cq, srq| {
+            let receives = Receive::list(receives, count)?;
+            let mut batch = srq.queue(cq)?.batch();
+            let result = append_all(receives, |id, list| match list {
+                [one] => batch.append(id, *one),
+                list => batch.append(id, list),
+            });
+            done = batch.len();
+            batch.ring();
+            result
+        })
+    };
+    // SAFETY: null or writable, by this function's contract.
+    if let Some(posted) = unsafe { posted.as_mut() } {
+        *posted = done;
+    }
+    finish(result)
+}
+
+/// Returns how many receives may be outstanding, or 0 for null. See `mlx5.h`.
+///
+/// # Safety
+/// `srq` is null or a handle that is alive, and no other call runs on its group.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_srq_capacity(srq: *mut Srq) -> u32 {
+    // SAFETY: this function's contract.
+    let capacity = unsafe {
+        on_srq(srq, |cq, srq| {
+            let queue = srq.queue(cq)?;
+            Ok(queue.free() + queue.outstanding())
+        })
+    };
+    capacity.unwrap_or(0)
+}
+
+/// Returns the shared receive queue of libibverbs. See `mlx5.h`.
+///
+/// # Safety
+/// `srq` is null or a handle that is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_srq_ibv(srq: *const Srq) -> *mut ibv_srq {
+    // SAFETY: null or alive, by this function's contract; the field does not change.
+    unsafe { srq.as_ref() }.map_or(core::ptr::null_mut(), |srq| srq.raw.as_ptr())
+}
