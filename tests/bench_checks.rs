@@ -275,7 +275,15 @@ fn every_row_but_those_of_other_copies_and_of_other_programs_has_a_bound_on_its_
 }
 
 fn all_sides(count: f64) -> HashMap<&'static str, f64> {
-    [column::CLASSIC, column::EXTENDED, column::OWNED, column::RAW, column::FLOOR]
-        .map(|column| (column, count))
-        .into()
+    [
+        column::CLASSIC,
+        column::EXTENDED,
+        column::OWNED,
+        column::RAW,
+        column::HEADER,
+        column::LIBRARY,
+        column::FLOOR,
+    ]
+    .map(|column| (column, count))
+    .into()
 }

@@ -76,13 +76,14 @@ const LIMITS: &str = "--limits";
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sides {
     All,
-    /// This crate's and the floor, which the limits of the rows refer to.
+    /// This project's and the floor, which the limits of the rows refer to.
     Limited,
 }
 
 impl Sides {
     fn include(self, column: &str) -> bool {
-        self == Self::All || [column::OWNED, column::RAW, column::FLOOR].contains(&column)
+        use column::{FLOOR, HEADER, LIBRARY, OWNED, RAW};
+        self == Self::All || [OWNED, RAW, HEADER, LIBRARY, FLOOR].contains(&column)
     }
 
     /// The argument that chooses them.

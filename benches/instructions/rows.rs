@@ -16,6 +16,10 @@ pub mod column {
     pub const OWNED: &str = "mlx5 owned";
     /// This crate's raw layer.
     pub const RAW: &str = "mlx5";
+    /// A C program by `mlx5_ring.h`.
+    pub const HEADER: &str = "mlx5_ring.h";
+    /// A C program by libmlx5direct.
+    pub const LIBRARY: &str = "libmlx5direct";
     /// The stores that must happen, alone.
     pub const FLOOR: &str = "floor";
 }
@@ -92,6 +96,16 @@ const fn at_most_owned(most: f64) -> Limit {
     Limit { column: column::OWNED, ..at_most(most) }
 }
 
+/// A C program by `mlx5_ring.h` executes at most `most`, as gcc compiles it.
+const fn at_most_header(most: f64) -> Limit {
+    Limit { column: column::HEADER, ..at_most(most) }
+}
+
+/// A C program by libmlx5direct executes at most `most`.
+const fn at_most_library(most: f64) -> Limit {
+    Limit { column: column::LIBRARY, ..at_most(most) }
+}
+
 /// The owned layer executes at most so many times what the raw layer does.
 const fn at_most_raw(times: f64) -> Limit {
     Limit {
@@ -147,19 +161,26 @@ use column::{EXTENDED, FLOOR};
 
 rows! {
     Inline: "8-byte inline WRITE, signaled, BlueFlame", How::Post,
-        [at_most(54.0).and(1.5, FLOOR), at_most_owned(62.0)];
+        [
+            at_most(54.0).and(1.5, FLOOR), at_most_owned(62.0), at_most_header(58.0),
+            at_most_library(270.0)
+        ];
     Pointer: "64-byte pointer WRITE, signaled, BlueFlame", How::Post,
-        [at_most(49.0).and(1.5, FLOOR)];
-    List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(26.8)];
+        [at_most(49.0).and(1.5, FLOOR), at_most_header(58.0), at_most_library(235.0)];
+    List: "list of 32 such, one doorbell, per WR", How::Lists(LIST),
+        [at_most(26.8), at_most_library(125.0)];
     Inline12: "12-byte inline WRITE", How::Post, [];
-    Inline16: "16-byte inline WRITE", How::Post, [at_most(56.0).goal()];
+    Inline16: "16-byte inline WRITE", How::Post, [at_most(56.0).goal(), at_most_header(61.0)];
     Inline24: "24-byte inline WRITE", How::Post, [];
-    Inline28: "28-byte inline WRITE", How::Post, [at_most(60.0)];
+    Inline28: "28-byte inline WRITE", How::Post,
+        [at_most(60.0), at_most_header(62.0)];
     Inline32: "32-byte inline WRITE, two blocks", How::Post, [];
     Inline44: "44-byte inline WRITE, two blocks", How::Post, [];
-    Inline64: "64-byte inline WRITE, two blocks", How::Post, [at_most(75.0).goal()];
+    Inline64: "64-byte inline WRITE, two blocks", How::Post,
+        [at_most(75.0).goal(), at_most_header(136.0)];
     Inline96: "96-byte inline WRITE, three blocks", How::Post, [at_most(94.0)];
-    RunTime: "8-byte inline WRITE of run-time length", How::Post, [at_most(97.0)];
+    RunTime: "8-byte inline WRITE of run-time length", How::Post,
+        [at_most(97.0), at_most_header(122.0)];
     RunTime16: "16-byte inline WRITE of run-time length", How::Post, [];
     RunTime28: "28-byte inline WRITE of run-time length", How::Post, [];
     DoorbellInline: "8-byte inline WRITE, doorbell", How::Post, [at_most(54.0)];
@@ -170,7 +191,8 @@ rows! {
     Avx2: "64-byte pointer WRITE, BlueFlame by AVX2", How::Post, [];
     Avx512: "64-byte pointer WRITE, BlueFlame by AVX-512", How::Post, [];
     Movdir64b: "64-byte pointer WRITE, BlueFlame by MOVDIR64B", How::Post, [];
-    Prepared: "prepared fire, 8-byte payload, signaled, BlueFlame", How::Fire, [at_most(25.0)];
+    Prepared: "prepared fire, 8-byte payload, signaled, BlueFlame", How::Fire,
+        [at_most(25.0), at_most_header(98.0)];
     DoorbellPrepared: "prepared fire, 8-byte payload, signaled, doorbell", How::Fire, [];
     Prepared64: "prepared fire, 64-byte payload, two blocks", How::Fire, [at_most(43.0)];
     Prepared128: "prepared fire, 128-byte payload, three blocks", How::Fire, [at_most(57.0)];
@@ -191,8 +213,10 @@ rows! {
     KeyList: "key over four pieces, UMR of three blocks", How::Post,
         [at_most(141.0).and(1.0 / 3.0, EXTENDED)];
     Bind: "memory window bound, UMR of three blocks", How::Post, [at_most(137.0)];
-    Poll: "poll, one success", How::Poll, [at_most(30.3), at_most_owned(38.0)];
-    Empty: "poll, empty", How::Idle, [at_most(10.0)];
+    Poll: "poll, one success", How::Poll,
+        [at_most(30.3), at_most_owned(38.0), at_most_header(54.0), at_most_library(205.0)];
+    Empty: "poll, empty", How::Idle,
+        [at_most(10.0), at_most_header(24.0), at_most_library(76.0)];
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];
     PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(45.0)];
     PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(33.0)];
@@ -204,7 +228,8 @@ rows! {
         [at_most(73.0)];
     PollInside: "poll, one receive of 8 bytes in the CQE", How::Take, [at_most(110.0)];
     PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(47.0)];
-    Receive: "post_recv, one SGE", How::Fill, [at_most(20.0), at_most_owned(40.0)];
+    Receive: "post_recv, one SGE", How::Fill,
+        [at_most(20.0), at_most_owned(40.0), at_most_header(40.0), at_most_library(156.0)];
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(30.0)];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
     ReceiveShared: "post_srq_recv, one SGE", How::Fill, [at_most(36.0)];

@@ -32,6 +32,8 @@ mod inline;
 mod keys;
 #[path = "libmlx5.rs"]
 mod libmlx5;
+#[path = "native.rs"]
+mod native;
 #[path = "packets.rs"]
 pub mod packets;
 #[path = "polls.rs"]
@@ -118,6 +120,9 @@ mod rows_of {
     pub const SHARED: &[Row] = &[ReceiveShared, ReceiveSharedList, PollShared];
     pub const TAGS: &[Row] = &[TagAppend, TagPoll];
     pub const PACKETS: &[Row] = &[PacketPoll, PacketEmpty];
+    pub const HEADER: &[Row] =
+        &[Inline, Inline16, Inline28, Inline64, RunTime, Pointer, Prepared, Poll, Empty, Receive];
+    pub const LIBRARY: &[Row] = &[Inline, Pointer, List, Poll, Empty, Receive];
     pub const POOL: &[Row] = &[PoolPost, PoolList, PoolPoll, PoolEmpty, PoolReceive];
 }
 
@@ -201,6 +206,8 @@ pub const MAKERS: &[Maker] = {
         Maker::new(RAW, &[Movdir64b], || {
             Box::new(Copied::new(Movdir64b, BlueFlameCopy::Movdir64b))
         }),
+        Maker::new(column::HEADER, HEADER, || Box::new(native::Native::new(native::By::Header))),
+        Maker::new(column::LIBRARY, LIBRARY, || Box::new(native::Native::new(native::By::Library))),
         Maker::new(FLOOR, QUEUES_FLOOR, || Box::new(floor::Floor::new())),
         Maker::new(FLOOR, DOORBELLS, || Box::new(Doorbells::new(floor::Floor::new))),
         Maker::new(FLOOR, TAKEN_FLOOR, || Box::new(polls::Floor::new())),
