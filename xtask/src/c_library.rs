@@ -1,5 +1,7 @@
 //! `cargo xtask c-library`: `libmlx5direct` with its header, and the files by which pkg-config and CMake find it.
 
+mod sanitizers;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,9 @@ const USAGE: &str = "usage: cargo xtask c-library --prefix DIR | --check";
 
 /// The number of the binary interface, as in c/build.rs.
 const INTERFACE: u32 = 0;
+
+/// What programs include.
+const HEADERS: [&str; 5] = ["mlx5.h", "mlx5.hpp", "mlx5_engine.h", "mlx5_ring.h", "mlx5_wqe.h"];
 
 /// The largest shared library, in bytes.
 const MOST_BYTES: u64 = 2 << 20;
@@ -40,13 +45,19 @@ pub fn command(arguments: &[String]) -> Result {
 
 /// Builds the library, and puts it and all that belongs to it below `prefix`. Files name each other by relative
 /// paths, so the folder may be moved.
-fn install(prefix: &Path) -> Result {
+///
+/// # Errors
+/// The build or the copying fails, or the shared library is too large.
+pub fn install(prefix: &Path) -> Result {
     let mut cargo = build::cargo("build");
     cargo.args(["--profile", "c-library", "--locked", "--package", "mlx5-c", "--lib"]);
     build::run("building mlx5-c", &mut cargo)?;
     let built = build::target_directory()?.join("c-library");
     let (version, library) = (release::version()?, prefix.join("lib"));
-    copy(&build::root().join("c/include/mlx5.h"), &prefix.join("include/mlx5.h"))?;
+    for header in HEADERS {
+        let header = Path::new("include").join(header);
+        copy(&build::root().join("c").join(&header), &prefix.join(&header))?;
+    }
     copy(&built.join("libmlx5direct.a"), &library.join("libmlx5direct.a"))?;
     let shared = format!("libmlx5direct.so.{version}");
     copy(&built.join("libmlx5direct.so"), &library.join(&shared))?;
@@ -117,7 +128,7 @@ fn cmake_version(version: &str) -> String {
     )
 }
 
-/// The check of the deep tier: the library is small, and programs find it as users do.
+/// The check of the deep tier: the library is small, programs find it as users do, and sanitizers find nothing in them.
 ///
 /// # Errors
 /// It is too large, or a program does not compile, or fails on the model.
@@ -132,14 +143,53 @@ pub fn check() -> Result {
         ("clang", "c", "c11"),
         ("clang++", "c++", "c++17"),
     ] {
+        let source = Source { compiler, language, standard };
         for linking in ["shared", "static"] {
             let program = folder.join(format!("{compiler}-{linking}"));
-            let source = Source { compiler, language, standard };
             source.compile(&root, &program, linking)?;
-            run(&program, &root)?;
+            run(&program, "rc", &root)?;
+        }
+        let program = folder.join(format!("{compiler}-header"));
+        source.compile_without(&root, &program)?;
+        run(&program, "inline", &root)?;
+    }
+    run(&by_cmake(&folder, &root)?, "rc", &root)?;
+    sanitizers::check(&folder, &root)?;
+    by_gpu_compilers(&folder, &root)
+}
+
+/// Compiles `mlx5_engine.h` for GPUs by clang, which needs no toolkit for that, and looks at the order of the stores
+/// of a doorbell.
+fn by_gpu_compilers(folder: &Path, root: &Path) -> Result {
+    for (language, none, architecture) in [
+        ("cuda", ["-nocudainc", "-nocudalib"], "--cuda-gpu-arch=sm_70"),
+        ("hip", ["-nogpuinc", "-nogpulib"], "--offload-arch=gfx90a"),
+    ] {
+        let assembly = folder.join(format!("kernel-{language}.s"));
+        let mut clang = Command::new("clang");
+        clang.args(["-x", language, "--cuda-device-only", architecture, "-O2", "-S"]).args(none);
+        clang.args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(root.join("include"));
+        clang.arg(build::root().join("c/tests/engine/kernel.cu")).arg("-o").arg(&assembly);
+        build::run(&format!("clang, {language}"), &mut clang)?;
+        if language == "cuda" {
+            let text = fs::read_to_string(&assembly).map_err(about(&assembly))?;
+            doorbell_order(&text).map_err(|order| format!("{}: {order}", assembly.display()))?;
         }
     }
-    run(&by_cmake(&folder, &root)?, &root)
+    Ok(())
+}
+
+/// Looks for the steps of a doorbell in PTX: the last WQE, a fence, the record, a fence, the register, a fence.
+fn doorbell_order(ptx: &str) -> Result {
+    let step = |line: &str| match line {
+        _ if line.contains("st.volatile.u64") => Some('W'),
+        _ if line.contains("st.volatile.u32") => Some('R'),
+        // An operand of a call, on a line of its own.
+        _ if line.contains("__threadfence_system") && line.ends_with(',') => Some('f'),
+        _ => None,
+    };
+    let steps: String = ptx.lines().map(str::trim).filter_map(step).collect();
+    if steps.contains("WfRfWf") { Ok(()) } else { Err(format!("the order of stores is {steps}")) }
 }
 
 /// How a compiler takes the program.
@@ -159,10 +209,7 @@ impl Source {
             pkg_config.arg("--static");
         }
         let words = output(&mut pkg_config)?;
-        let mut command = Command::new(self.compiler);
-        command.args(["-x", self.language, &format!("-std={}", self.standard), "-D_GNU_SOURCE"]);
-        command.args(["-Wall", "-Wextra", "-Wpedantic", "-Werror"]).arg(direct());
-        command.args(["-x", "none", "-o"]).arg(program);
+        let mut command = self.command(&direct(), program);
         // The static library is chosen by its name.
         for word in words.split_whitespace() {
             match word {
@@ -170,12 +217,32 @@ impl Source {
                 other => command.arg(other),
             };
         }
-        build::run(self.compiler, command.arg("-libverbs"))
+        build::run(self.compiler, command.args(["-lmlx5", "-libverbs"]))
+    }
+
+    /// Compiles `ring.c`, which needs headers alone.
+    fn compile_without(&self, root: &Path, program: &Path) -> Result {
+        let mut command = self.command(&ring(), program);
+        command.arg("-I").arg(root.join("include"));
+        build::run(self.compiler, command.args(["-lmlx5", "-libverbs"]))
+    }
+
+    /// The compiler, every warning an error. Libraries follow.
+    fn command(&self, source: &Path, program: &Path) -> Command {
+        let mut command = Command::new(self.compiler);
+        command.args(["-x", self.language, &format!("-std={}", self.standard), "-D_GNU_SOURCE"]);
+        command.args(["-Wall", "-Wextra", "-Wpedantic", "-Werror"]).arg(source);
+        command.args(["-x", "none", "-o"]).arg(program);
+        command
     }
 }
 
 fn direct() -> PathBuf {
     build::root().join("c/tests/direct/direct.c")
+}
+
+fn ring() -> PathBuf {
+    build::root().join("c/tests/ring/ring.c")
 }
 
 /// Builds the program by CMake, which finds the library by its version.
@@ -187,7 +254,7 @@ fn by_cmake(folder: &Path, root: &Path) -> Result<PathBuf> {
             "cmake_minimum_required(VERSION 3.13)\nproject(direct C)\n\
              find_package(mlx5direct {} REQUIRED)\n\
              add_executable(direct {})\n\
-             target_link_libraries(direct mlx5direct::mlx5direct ibverbs)\n",
+             target_link_libraries(direct mlx5direct::mlx5direct mlx5 ibverbs)\n",
             release::version()?,
             direct().display()
         ),
@@ -200,10 +267,10 @@ fn by_cmake(folder: &Path, root: &Path) -> Result<PathBuf> {
     Ok(made.join("direct"))
 }
 
-/// Runs the program's largest scenario on the model.
-fn run(program: &Path, root: &Path) -> Result {
+/// Runs a scenario of a program on the model.
+fn run(program: &Path, scenario: &str, root: &Path) -> Result {
     let mut command = preload::on_model(program)?;
-    command.arg("rc").env("LD_LIBRARY_PATH", root.join("lib"));
+    command.arg(scenario).env("LD_LIBRARY_PATH", root.join("lib"));
     build::run(&program.display().to_string(), &mut command)
 }
 
@@ -276,6 +343,17 @@ mod tests {
         assert!(text.contains("\"${_mlx5direct}/lib/libmlx5direct.so.1.2.3\""), "{text}");
         assert!(text.contains("\"gcc_s;util;rt;pthread;m;dl;c\""), "{text}");
         assert!(cmake_version("0.1.7").contains("VERSION_EQUAL \"0.1\""));
+    }
+
+    #[test]
+    fn doorbells_of_gpus_are_read_from_ptx() {
+        let fence = "\t_Z20__threadfence_systemv, \n";
+        let (word, record) =
+            ("\tst.volatile.u64 \t[%rd1], %rd2;\n", "\tst.volatile.u32 \t[%rd3], %r4;\n");
+        let kernel = [word, word, fence, record, fence, word, fence].concat();
+        doorbell_order(&kernel).unwrap();
+        let early = [word, fence, word, fence, record].concat();
+        assert_eq!(doorbell_order(&early).unwrap_err(), "the order of stores is WfWfR");
     }
 
     #[test]

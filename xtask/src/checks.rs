@@ -150,7 +150,7 @@ pub const DEEP: &[Check] = &[
     Check::call(
         "c-library",
         c_library::check,
-        &[BUILD, DRIVER, MODEL, &["c", "xtask/src/c_library.rs"]],
+        &[BUILD, DRIVER, MODEL, &["c", "xtask/src/c_library.rs", "xtask/src/c_library"]],
     ),
     Check::call("doc", doc, ALL),
     Check::call(

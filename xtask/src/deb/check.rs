@@ -1,11 +1,13 @@
-//! `cargo xtask deb --check`: lintian, and the package in a root folder that has nothing else of this
+//! `cargo xtask deb --check`: lintian, and the packages in a root folder that has nothing else of this
 //! project.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{NAME, output};
+use super::stage::output;
+use super::{DEV, Made, TOOLS};
 use crate::Result;
 use crate::build;
 use crate::executables;
@@ -15,6 +17,9 @@ use crate::setup;
 
 /// Packages of the programs that docs/tools.md runs, without the package's own dependencies.
 const OF_THE_PAGE: &str = "ibverbs-utils,jq,perftest,python3-pyverbs,util-linux,bash,grep,gawk";
+
+/// What programs of C and C++ are built with.
+const OF_PROGRAMS: &str = "gcc,g++,libc6-dev,pkg-config";
 
 /// Runs a command in a root folder, with mounts that end with it: `ROOT SHARED`, then the command.
 /// The folder SHARED has the same path inside.
@@ -28,11 +33,11 @@ mount --rbind "$shared" "$root$shared"
 exec chroot "$root" "$@"
 "#;
 
-/// Checks a package.
+/// Checks the packages.
 ///
 /// # Errors
 /// Fails if lintian finds an error, or the installed command is not complete.
-pub(super) fn run(package: &Path) -> Result {
+pub(super) fn run(made: &Made) -> Result {
     if !setup::is_root() || !needs::program_exists("mmdebstrap") {
         return Err(
             "`deb --check` makes a root folder: run it as root, with the package mmdebstrap \
@@ -44,27 +49,31 @@ pub(super) fn run(package: &Path) -> Result {
         return Err("lintian is not installed: apt-get install lintian".to_owned());
     }
     let mut lintian = Command::new("lintian");
-    lintian.args(["--fail-on", "error", "--allow-root", "--tag-display-limit", "0"]).arg(package);
-    build::run("lintian", &mut lintian)?;
-    let root = package.with_file_name("fresh");
-    make(&root, package)?;
-    let checked = complete(&root).and_then(|()| page(&root));
+    lintian.args(["--fail-on", "error", "--allow-root", "--tag-display-limit", "0"]);
+    build::run("lintian", lintian.args([&made.tools, &made.dev]))?;
+    let root = made.tools.with_file_name("fresh");
+    make(&root, made)?;
+    let checked = complete(&root).and_then(|()| programs(&root)).and_then(|()| page(&root));
     let mut rm = Command::new("rm");
     build::run("rm", rm.args(["-rf", "--one-file-system", "--"]).arg(&root))?;
     checked
 }
 
-/// Makes the root folder and installs the package. dpkg fails if the package names too few others.
-fn make(root: &Path, package: &Path) -> Result {
-    let depends = output(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"))?;
-    let names = depends.split(',').filter_map(|one| one.split_whitespace().next());
-    let names = names.collect::<Vec<_>>().join(",");
-    println!("a root folder with {names}, {OF_THE_PAGE}");
+/// Makes the root folder and installs the packages. dpkg fails if they name too few others.
+fn make(root: &Path, made: &Made) -> Result {
+    let mut names = BTreeSet::new();
+    for package in [&made.tools, &made.dev] {
+        let depends = output(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"))?;
+        let each = depends.split(',').filter_map(|one| one.split_whitespace().next());
+        names.extend(each.map(str::to_owned));
+    }
+    let names = names.into_iter().collect::<Vec<_>>().join(",");
+    println!("a root folder with {names}, {OF_THE_PAGE}, {OF_PROGRAMS}");
     let suite = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let suite = suite.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     let mut mmdebstrap = Command::new("mmdebstrap");
     mmdebstrap.args(["--quiet", "--variant=apt", "--include"]);
-    mmdebstrap.arg(format!("{names},{OF_THE_PAGE}"));
+    mmdebstrap.arg(format!("{names},{OF_THE_PAGE},{OF_PROGRAMS}"));
     mmdebstrap.args(["--aptopt=Acquire::Check-Valid-Until \"false\""]);
     mmdebstrap.arg(suite.unwrap_or("stable")).arg(root).arg(mirrors::of(Archive::Debian)?);
     build::run("mmdebstrap", &mut mmdebstrap)?;
@@ -73,7 +82,8 @@ fn make(root: &Path, package: &Path) -> Result {
     fs::write(&hosts, "127.0.0.1 localhost\n")
         .map_err(|error| format!("{}: {error}", hosts.display()))?;
     let mut dpkg = Command::new("dpkg");
-    dpkg.arg(format!("--root={}", root.display())).arg("--install").arg(package);
+    dpkg.arg(format!("--root={}", root.display())).arg("--install");
+    dpkg.args([&made.tools, &made.dev]);
     build::run("dpkg --install", &mut dpkg)
 }
 
@@ -98,7 +108,7 @@ fn complete(root: &Path) -> Result {
             return Err(format!("ibv_devinfo shows no model:\n{text}"));
         }
     }
-    let listed = output(&mut enter(root, &["/usr/bin/dpkg", "-L", NAME]))?;
+    let listed = output(&mut enter(root, &["/usr/bin/dpkg", "-L", TOOLS.name]))?;
     for file in ["/usr/share/man/man1/mlx5-perf-lat.1.gz", "/usr/share/doc/mlx5-tools/copyright"] {
         if !listed.lines().any(|line| line == file) {
             return Err(format!("the package does not contain {file}"));
@@ -106,6 +116,35 @@ fn complete(root: &Path) -> Result {
     }
     Ok(())
 }
+
+/// Builds programs of C and C++ with the installed interface, and runs them on the model.
+fn programs(root: &Path) -> Result {
+    for folder in ["tests/direct", "tests/ring", "examples"] {
+        let mut cp = Command::new("cp");
+        cp.arg("-r").arg(build::root().join("c").join(folder)).arg(root);
+        build::run("cp", &mut cp)?;
+    }
+    let what = format!("programs with {} in the root folder", DEV.name);
+    build::run(&what, &mut enter(root, &["PATH=/usr/bin:/bin", "sh", "-e", "-c", PROGRAMS]))
+}
+
+/// As a new user does it.
+const PROGRAMS: &str = r#"
+cd /
+flags=$(pkg-config --cflags --libs mlx5direct)
+cc -D_GNU_SOURCE direct/direct.c $flags -lmlx5 -libverbs -o direct/program
+mlx5 run -- direct/program rc
+cc -D_GNU_SOURCE ring/ring.c -lmlx5 -libverbs -o ring/program
+mlx5 run -- ring/program inline
+c++ -std=c++17 examples/rc_pingpong.cc $flags -libverbs -o examples/rc_pingpong
+mlx5 run -- examples/rc_pingpong 100 64 0 >server.txt &
+until grep -q port server.txt; do
+	kill -0 $!
+	sleep 0.1
+done
+mlx5 run -- examples/rc_pingpong 127.0.0.1 100 64 "$(sed 's/.* //;q' server.txt)"
+wait $!
+"#;
 
 /// Runs docs/tools.md with the installed command.
 fn page(root: &Path) -> Result {
