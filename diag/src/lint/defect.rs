@@ -238,6 +238,13 @@ defects! {
     Defect "invalid-lkey", "the lkey is {lkey:#x}, which is no memory region's",
         "write the region's lkey; 0x100 only ends the list of a receive WQE";
 
+    /// A key whose bytes are in the wrong order: see [`reversed_key`](super::reversed_key).
+    KeyByteOrder { /** The key. */ found: u32, /** The region's. */ made: u32 }
+    Defect "key-byte-order",
+        "the key is {found:#x}, which no region has, and {made:#x} is a region's: its bytes are in the wrong \
+         order",
+        "store keys big-endian, as all fields of a WQE";
+
     /// A length of 0, which is 2 GiB.
     TwoGib {}
     Suspicious "two-gib", "the byte count is 0, which means 2 GiB",

@@ -30,6 +30,7 @@ mod facts;
 mod finding;
 mod keys;
 mod queue;
+mod refused;
 #[cfg(test)]
 mod tests;
 mod wqe;
@@ -38,3 +39,4 @@ pub use defect::{Defect, Severity};
 pub use facts::{Capabilities, Facts, Transport};
 pub use finding::{Finding, Segment};
 pub use queue::{Blocks, Lint, Starts};
+pub use refused::{Side, reversed_key};

@@ -328,6 +328,10 @@ fn of_queues(rc: Facts) -> Vec<(&'static str, Vec<Finding>)> {
         ("record-ahead", ring(start + 6)),
         ("record-inside", ring(start + 4)),
         ("wrong-doorbell", register),
+        (
+            "key-byte-order",
+            vec![reversed_key(&reversed(), Side::Local, |key| key == 0x1234).unwrap()],
+        ),
     ]
 }
 
@@ -342,6 +346,33 @@ fn a_stale_data_segment_behind_the_record_is_not_taken_for_a_wqe() {
     ring.head = 115;
     ring.put(opcode::SEND, 8, &[&sge()]);
     assert_eq!(findings(facts(Transport::Rc), &ring, 115, 116), []);
+}
+
+/// A WRITE whose keys 0x1234 and 0x5678 are in the host's order, behind inline bytes that look like a key.
+fn reversed() -> Vec<u8> {
+    let mut ring = Ring::from(0);
+    let remote: [u8; 16] = {
+        let mut remote = remote(0x1000);
+        remote[8..12].copy_from_slice(&0x5678_u32.to_le_bytes());
+        remote
+    };
+    let inline = data(1 << 31 | 4, 0x1234_u32.swap_bytes(), 0);
+    ring.put(opcode::RDMA_WRITE, 8, &[&remote, &inline, &data(8, 0x1234_u32.swap_bytes(), 0x1000)]);
+    ring.bytes
+}
+
+#[test]
+fn a_key_is_in_the_wrong_order_if_in_reverse_it_is_one_and_as_it_is_none() {
+    let wqe = reversed();
+    let found = reversed_key(&wqe, Side::Local, |key| key == 0x1234).unwrap();
+    assert_eq!((found.segment, found.offset), (Segment::Data, 52));
+    assert_eq!(found.defect, Defect::KeyByteOrder { found: 0x3412_0000, made: 0x1234 });
+    let found = reversed_key(&wqe, Side::Remote, |key| key == 0x5678).unwrap();
+    assert_eq!((found.segment, found.offset), (Segment::Remote, 24));
+    // Neither order is a key, or both are.
+    assert_eq!(reversed_key(&wqe, Side::Local, |_| false), None);
+    assert_eq!(reversed_key(&wqe, Side::Local, |_| true), None);
+    assert_eq!(reversed_key(&wqe[..20], Side::Remote, |key| key == 0x5678), None);
 }
 
 #[test]

@@ -69,6 +69,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         failed: false,
         compression,
         untold: None,
+        unwritten: if is_enhanced { 0 } else { entries },
     };
     let number = card.objects.cqs.add(cq).ok_or(Refusal::Exhausted)?;
     create_cq_out::CQN.set(output, number.into());

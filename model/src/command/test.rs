@@ -24,6 +24,9 @@ pub const BASE: u64 = 0x10_0000;
 pub const SIZE: usize = 0x200_0000;
 const PAGE: u64 = 4096;
 
+/// The last byte of a CQE that was not written yet.
+pub const UNWRITTEN: u8 = 0xf1;
+
 /// A card with one UAR page, PD, EQ and CQ, and pages to give.
 pub struct Rig {
     pub card: Card,
@@ -311,9 +314,12 @@ impl Rig {
             .page(page)
     }
 
-    /// 16 CQEs of 64 bytes on one page; the doorbell record is on a page of its own.
+    /// 16 CQEs of 64 bytes on one page, which say nothing; the doorbell record is on a page of its own.
     pub fn create_cq(&mut self) -> Command {
         let (record, ring) = (self.page(), self.page());
+        for slot in 0..64 {
+            self.write(ring + slot * 64 + 63, &[UNWRITTEN]);
+        }
         let field = |field: Field| field.within(create_cq_in::CQ_CONTEXT);
         Command::new(opcode::CREATE_CQ, PAS)
             .set(field(cqc::LOG_CQ_SIZE), 4u64)

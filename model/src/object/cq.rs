@@ -55,6 +55,8 @@ pub struct Cq {
     pub compression: Option<Compression>,
     /// Completions whose event moderation delays.
     pub untold: Option<Untold>,
+    /// CQEs of the ring that were not written yet, and that software should have made invalid.
+    pub unwritten: u32,
 }
 
 impl Cq {

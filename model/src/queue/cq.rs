@@ -12,6 +12,8 @@ use crate::work::CqFailure;
 
 /// Opcode of the CQE that marks where a resized CQ goes on in its new ring (`mlx5dv.h`).
 const RESIZE: u8 = 5;
+/// Opcode of a CQE that says nothing (`mlx5dv.h`, `MLX5_CQE_INVALID`).
+const INVALID: u8 = 15;
 
 impl Card {
     /// Writes a CQE to its slot, owner bit included. `urgent` says that an arm for solicited events
@@ -40,6 +42,17 @@ impl Card {
         let index = if cq.is_collapsed() { 0 } else { cq.producer & (cq.entries - 1) };
         let slot = index as usize * cq.cqe_size;
         let bytes = if cq.cqe_size == 128 { &entry[..] } else { &entry[CQE..] };
+        if cq.unwritten > 0 {
+            cq.unwritten = if cq.is_collapsed() { 0 } else { cq.unwritten - 1 };
+            let mut last = [0];
+            let read = cq.pages.read(&*self.memory, slot + cq.cqe_size - 1, &mut last);
+            if read.is_ok() && last[0] >> 4 != INVALID {
+                tracing::warn!(cqn, index, "a CQE that software did not make invalid");
+                self.complaints.valid_cqes += 1;
+                // Once for each CQ: the others are as this one.
+                cq.unwritten = 0;
+            }
+        }
         if let Err(fault) = layout.store(&cq.pages, &*self.memory, slot, bytes) {
             return self.lose_ring(cqn, fault);
         }
@@ -136,6 +149,7 @@ impl Card {
         }
         cq.pages = pages;
         cq.entries = entries;
+        cq.unwritten = 0;
         true
     }
 

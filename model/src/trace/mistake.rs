@@ -22,6 +22,8 @@ pub struct Complaints {
     pub early_records: u64,
     /// WQEs whose ctrl segment names another place in the queue.
     pub misplaced_wqes: u64,
+    /// CQs whose CQEs were not made invalid before the first completion.
+    pub valid_cqes: u64,
 }
 
 /// A software error that a real device ignores silently: one of the members of [`Complaints`].
@@ -37,10 +39,11 @@ pub enum Mistake {
     LateRecord,
     EarlyRecord,
     MisplacedWqe,
+    ValidCqe,
 }
 
 impl Mistake {
-    pub(super) const ALL: [Mistake; 9] = [
+    pub(super) const ALL: [Mistake; 10] = [
         Mistake::StrayDoorbell,
         Mistake::BlueflameMismatch,
         Mistake::UnknownStore,
@@ -50,6 +53,7 @@ impl Mistake {
         Mistake::LateRecord,
         Mistake::EarlyRecord,
         Mistake::MisplacedWqe,
+        Mistake::ValidCqe,
     ];
 
     /// Returns the differences between two counts.
@@ -65,6 +69,7 @@ impl Mistake {
                 of.late_records,
                 of.early_records,
                 of.misplaced_wqes,
+                of.valid_cqes,
             ]
         };
         let changes = counts(after).into_iter().zip(counts(before));
@@ -88,7 +93,8 @@ impl Mistake {
             Self::UnmappedQueue => "a queue, ring or record that no memory answers for",
             Self::LateRecord => {
                 "a doorbell record behind its doorbell: the device executes the WQEs, but after an \
-                 error it reports only those that the record covers, and without any not even the cause"
+                 error it reports only those that the record covers, and without any not even the cause; \
+                 sends have the second word of the record"
             }
             Self::EarlyRecord => {
                 "a doorbell record ahead of the last doorbell: the device never executes these WQEs, \
@@ -97,6 +103,10 @@ impl Mistake {
             Self::MisplacedWqe => {
                 "a WQE whose ctrl segment has another index: the device ignores the field, and \
                  executes what is there, old WQEs as well"
+            }
+            Self::ValidCqe => {
+                "a CQ whose CQEs were not made invalid before the first completion: software takes \
+                 them for completions; write opcode 15 and owner 1 (0xf1) to the last byte of each"
             }
         }
     }

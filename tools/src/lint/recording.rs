@@ -1,15 +1,16 @@
 //! Checks processes, recorded or live. Queues are known from the commands that create
 //! them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Read;
 
 use mlx5::devx::ifc::{
-    Field, cq_error, cqc, create_cq_in, create_cq_out, create_qp_in, create_qp_out, create_sq_in,
-    create_sq_out, destroy_cq_in, destroy_qp_in, destroy_sq_in, eqe, event_type, modify_cq_in,
-    opcode, qp_2rst_in, qpc, sqc, wq,
+    Field, cq_error, cqc, create_cq_in, create_cq_out, create_mkey_in, create_mkey_out,
+    create_qp_in, create_qp_out, create_sq_in, create_sq_out, destroy_cq_in, destroy_mkey_in,
+    destroy_qp_in, destroy_sq_in, eqe, event_type, mkc, modify_cq_in, opcode, qp_2rst_in, qpc, sqc,
+    wq,
 };
-use mlx5::diag::lint::{Defect, Facts, Finding, Lint, Segment, Transport};
+use mlx5::diag::lint::{Defect, Facts, Finding, Lint, Segment, Side, Transport, reversed_key};
 use mlx5_model::object::Service;
 use mlx5_model::trace::{Event, Mistake, Observed, ReadError, Reader, What};
 
@@ -18,6 +19,8 @@ use crate::output::say;
 
 /// A WQE's ctrl segment.
 const CTRL: usize = 16;
+/// WQEs of a queue that are remembered until they complete: blocks of the largest ring.
+const MOST_OUTSTANDING: usize = 1 << 15;
 
 /// A finding, and the WQE's bytes.
 pub(super) type Found = (Finding, Option<Vec<u8>>);
@@ -27,6 +30,8 @@ struct Queue {
     lint: Lint,
     wqes: u64,
     found: Vec<Found>,
+    /// WQEs whose completion was not seen, oldest first, with their counters.
+    outstanding: VecDeque<(u16, Vec<u8>)>,
 }
 
 /// The attributes that a send queue was created with.
@@ -46,6 +51,8 @@ struct Queues {
     /// The capacity of each CQ in CQEs. CQs that may overrun are left out.
     cqs: BTreeMap<(u8, u32), u32>,
     posting: BTreeMap<(u8, u32), Queue>,
+    /// Keys of memory that commands have made, by device.
+    keys: BTreeSet<(u8, u32)>,
 }
 
 /// The events of one process, recorded or live.
@@ -98,7 +105,13 @@ impl Stream {
                     say!("process {process}, QP {qp:#x}: {finding}");
                 }
             }
-            What::Observed(Observed::Cqe { bytes, .. }) => queues.cqe(event.card, &bytes),
+            What::Observed(Observed::Cqe { bytes, .. }) => {
+                let found = queues.cqe(event.card, &bytes);
+                if let Some((qp, finding)) = found.filter(|_| *is_live) {
+                    let process = process.unwrap_or_default();
+                    say!("process {process}, QP {qp:#x}: {finding}");
+                }
+            }
             What::Observed(Observed::Eqe { bytes, .. }) => {
                 let Some(cqn) = overrun(&bytes) else { return };
                 let overrun = Overrun {
@@ -184,6 +197,16 @@ impl Queues {
                     self.resize((card, number), 1 << size.min(31));
                 }
             }
+            opcode::CREATE_MKEY if long(create_mkey_in::SIZE) => {
+                let variant =
+                    mkc::MKEY_7_0.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY).get(input);
+                let index = create_mkey_out::MKEY_INDEX.get(output);
+                self.keys.insert((card, (index << 8 | variant) as u32));
+            }
+            opcode::DESTROY_MKEY if long(destroy_mkey_in::SIZE) => {
+                let index = destroy_mkey_in::MKEY_INDEX.get(input) as u32;
+                self.keys.retain(|&(of, key)| (of, key >> 8) != (card, index));
+            }
             opcode::DESTROY_CQ if long(destroy_cq_in::SIZE) => {
                 self.cqs.remove(&(card, destroy_cq_in::CQN.get(input) as u32));
             }
@@ -223,7 +246,7 @@ impl Queues {
     /// Removes a destroyed queue and reports it.
     fn end(&mut self, queue: (u8, u32), process: Option<u32>, report: &mut Report) {
         self.made.remove(&queue);
-        if let Some(Queue { lint, wqes, found }) = self.posting.remove(&queue) {
+        if let Some(Queue { lint, wqes, found, .. }) = self.posting.remove(&queue) {
             report.queue(process, &lint, wqes, found);
         }
     }
@@ -254,13 +277,19 @@ impl Queues {
             // Ethernet WQEs carry the number of the queue pair, of which the queue is a part.
             let qpn = (transport != Transport::RawPacket).then_some(queue.1);
             let facts = Facts { qpn, blocks, cqes, strict, ..Facts::new(transport) };
-            Queue { lint: Lint::at(facts, index), wqes: 0, found: Vec::new() }
+            let outstanding = VecDeque::new();
+            Queue { lint: Lint::at(facts, index), wqes: 0, found: Vec::new(), outstanding }
         });
         if queue.lint.next() != Some(index) {
             // The HCA was elsewhere: after an error it resumes where software tells it to.
             queue.lint = Lint::at(*queue.lint.facts(), index);
         }
         queue.wqes += 1;
+        queue.outstanding.push_back((index, bytes.to_vec()));
+        // A program that never signals completes none.
+        if queue.outstanding.len() > MOST_OUTSTANDING {
+            queue.outstanding.pop_front();
+        }
         let before = queue.found.len();
         let units = bytes.get(7).map_or(0, |size| usize::from(size & 0x3f));
         if bytes.len() < units * CTRL {
@@ -272,18 +301,34 @@ impl Queues {
         &queue.found[before..]
     }
 
-    /// Processes a CQE that the HCA wrote.
-    fn cqe(&mut self, card: u8, bytes: &[u8]) {
+    /// Processes a CQE that the HCA wrote. Returns the queue and the defect that made a request fail, if
+    /// nothing else shows it.
+    fn cqe(&mut self, card: u8, bytes: &[u8]) -> Option<(u32, Finding)> {
         const REQUESTER: u8 = 0;
         const REQUESTER_ERROR: u8 = 0xd;
+        const LOCAL_PROTECTION: u8 = 0x04;
+        const REMOTE_ACCESS: u8 = 0x13;
         // In a CQE of 128 bytes, the last 64 bytes are the CQE proper.
-        let Some(bytes) = bytes.last_chunk::<64>() else { return };
+        let bytes = bytes.last_chunk::<64>()?;
         let code = bytes[63] >> 4;
         let number = u32::from_be_bytes([0, bytes[57], bytes[58], bytes[59]]);
-        let queue = self.posting.get_mut(&(card, number));
-        if let Some(queue) = queue.filter(|_| matches!(code, REQUESTER | REQUESTER_ERROR)) {
-            queue.lint.completed(code == REQUESTER_ERROR);
+        let Self { posting, keys, .. } = self;
+        let queue = posting.get_mut(&(card, number))?;
+        if !matches!(code, REQUESTER | REQUESTER_ERROR) {
+            return None;
         }
+        queue.lint.completed(code == REQUESTER_ERROR);
+        let counter = u16::from_be_bytes([bytes[60], bytes[61]]);
+        let place = queue.outstanding.iter().position(|(index, _)| *index == counter)?;
+        let (_, wqe) = queue.outstanding.drain(..=place).next_back()?;
+        let side = match (code, bytes[55]) {
+            (REQUESTER_ERROR, LOCAL_PROTECTION) => Side::Local,
+            (REQUESTER_ERROR, REMOTE_ACCESS) => Side::Remote,
+            _ => return None,
+        };
+        let finding = reversed_key(&wqe, side, |key| keys.contains(&(card, key)))?;
+        queue.found.push((finding, Some(wqe)));
+        Some((number, finding))
     }
 }
 

@@ -82,7 +82,8 @@ impl fmt::Display for Overrun {
         }
         f.write_str(
             " overran: more completed than was polled, and the device fails the CQ and its queue pairs; \
-             make the CQ larger, signal fewer WQEs, or poll before posting more",
+             make the CQ larger, signal fewer WQEs, poll before posting more, and store the consumer index \
+             after polls",
         )
     }
 }

@@ -86,7 +86,7 @@ fn a_longer_frame_does_not_arrive() {
     let frame = Frame::new(tcp(0x0101, 1600));
     side.rig.card.receive(&frame);
     side.rig.card.settle();
-    assert_eq!(side.received(0)[63], 0, "nothing has arrived");
+    assert_eq!(side.received(0)[63], UNWRITTEN, "nothing has arrived");
     set_mtu(&mut side, 2000);
     side.rig.card.receive(&frame);
     side.rig.card.settle();

@@ -153,12 +153,12 @@ fn packets_are_spread_by_their_addresses() {
     let mut frame = tcp(0x0101, 0);
     side.send(0, &frame);
     assert_eq!(side.received(0)[63] >> 4, 2);
-    assert_eq!((side.received(0)[16], side.rig.read::<64>(cq_ring)[63]), (1 << 2, 0));
+    assert_eq!((side.received(0)[16], side.rig.read::<64>(cq_ring)[63]), (1 << 2, UNWRITTEN));
     frame[33] = 3;
     side.receive(1, 0x400, 256);
     side.send(0, &frame);
     assert_eq!(side.rig.read::<64>(cq_ring)[63] >> 4, 2);
-    assert_eq!(side.received(1)[63], 0);
+    assert_eq!(side.received(1)[63], UNWRITTEN);
 }
 
 #[test]
