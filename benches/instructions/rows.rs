@@ -163,12 +163,12 @@ rows! {
     Inline: "8-byte inline WRITE, signaled, BlueFlame", How::Post,
         [
             at_most(54.0).and(1.5, FLOOR), at_most_owned(62.0), at_most_header(58.0),
-            at_most_library(270.0)
+            at_most_library(280.0)
         ];
     Pointer: "64-byte pointer WRITE, signaled, BlueFlame", How::Post,
-        [at_most(49.0).and(1.5, FLOOR), at_most_header(58.0), at_most_library(235.0)];
+        [at_most(49.0).and(1.5, FLOOR), at_most_header(58.0), at_most_library(245.0)];
     List: "list of 32 such, one doorbell, per WR", How::Lists(LIST),
-        [at_most(26.8), at_most_library(125.0)];
+        [at_most(26.8), at_most_library(130.0)];
     Inline12: "12-byte inline WRITE", How::Post, [];
     Inline16: "16-byte inline WRITE", How::Post, [at_most(56.0).goal(), at_most_header(61.0)];
     Inline24: "24-byte inline WRITE", How::Post, [];
@@ -214,9 +214,9 @@ rows! {
         [at_most(141.0).and(1.0 / 3.0, EXTENDED)];
     Bind: "memory window bound, UMR of three blocks", How::Post, [at_most(137.0)];
     Poll: "poll, one success", How::Poll,
-        [at_most(30.3), at_most_owned(38.0), at_most_header(54.0), at_most_library(205.0)];
+        [at_most(30.3), at_most_owned(38.0), at_most_header(54.0), at_most_library(220.0)];
     Empty: "poll, empty", How::Idle,
-        [at_most(10.0), at_most_header(24.0), at_most_library(76.0)];
+        [at_most(10.0), at_most_header(24.0), at_most_library(85.0)];
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];
     PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(45.0)];
     PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(33.0)];
@@ -229,7 +229,7 @@ rows! {
     PollInside: "poll, one receive of 8 bytes in the CQE", How::Take, [at_most(110.0)];
     PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(47.0)];
     Receive: "post_recv, one SGE", How::Fill,
-        [at_most(20.0), at_most_owned(40.0), at_most_header(40.0), at_most_library(156.0)];
+        [at_most(20.0), at_most_owned(40.0), at_most_header(40.0), at_most_library(165.0)];
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(30.0)];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
     ReceiveShared: "post_srq_recv, one SGE", How::Fill, [at_most(36.0)];

@@ -8,7 +8,7 @@ use mlx5_sys::verbs::{ibv_qp, ibv_qp_type};
 
 use crate::claims::{Claim, Own, Part, RegisterClaim};
 use crate::error::{Failed, Result, caught, finish};
-use crate::group::{Carried, Cq, Grouped, on, with_transport};
+use crate::group::{Carried, Cq, Grouped, Tables, on, with_transport};
 use crate::objects::{self, QpParts};
 use crate::operation::{Alone, Carries};
 use crate::request::Request;
@@ -22,6 +22,8 @@ pub struct Sq {
     pub(crate) cq: *mut Cq,
     pub(crate) qpn: u32,
     pub(crate) transport: Carried,
+    /// [`post`] of the transport.
+    post: Post,
     raw: NonNull<ibv_qp>,
     // Dropped after the queue, which the group has.
     _register: RegisterClaim,
@@ -81,7 +83,8 @@ impl Sq {
             drop(T::make_table(tables).insert_send(queue));
         });
         cq.queues += 1;
-        Ok(Self { cq: handle, qpn, transport, raw, _register: register, _claim: claim })
+        let post = with_transport!(transport, |T| post::<T> as Post);
+        Ok(Self { cq: handle, qpn, transport, post, raw, _register: register, _claim: claim })
     }
 
     /// Takes the queue out of its group, and drops it. Discards the group's open batch, which borrows
@@ -113,12 +116,17 @@ pub(crate) unsafe fn on_sq<R>(
     unsafe { on(sq.cq, |cq| body(cq, sq)) }
 }
 
-/// Posts requests, with one doorbell for all. Returns how many were posted, and why no more.
+type Post = unsafe fn(&mut Tables, u32, &[Request]) -> (u32, Result);
+
+/// Posts requests to a queue pair, with one doorbell for all. Returns how many were posted, and why no more.
 ///
 /// # Safety
 /// The requests are readable, and what they name; their memory is the HCA's until they are retired.
-#[inline(always)]
-unsafe fn post<T: Carries>(queue: &mut SendQueue<T>, requests: &[Request]) -> (u32, Result) {
+unsafe fn post<T: Carries>(tables: &mut Tables, qpn: u32, requests: &[Request]) -> (u32, Result) {
+    let queue = match T::queue(tables, qpn) {
+        Ok(queue) => queue,
+        Err(gone) => return (0, Err(gone)),
+    };
     let [one] = requests else {
         // SAFETY: this function's contract.
         return unsafe { post_list(queue, requests) };
@@ -252,9 +260,7 @@ pub unsafe extern "C" fn mlx5_sq_post(
             cq.require_no_batch()?;
             let requests = Request::list(requests, count)?;
             let result;
-            (done, result) = with_transport!(sq.transport, |T| {
-                post(T::queue(&mut cq.tables, sq.qpn)?, requests)
-            });
+            (done, result) = (sq.post)(&mut cq.tables, sq.qpn, requests);
             result
         })
     };
