@@ -17,7 +17,7 @@ use crate::c_library;
 use crate::setup::{self, For};
 use stage::Stage;
 
-const USAGE: &str = "usage: cargo xtask deb [--check]";
+const USAGE: &str = "usage: cargo xtask deb [--check [SUITE ...]]";
 
 /// The file of completions in the package, by the name of the shell.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -85,11 +85,12 @@ const DEV: Package = Package {
     executables: &["usr/lib/libmlx5direct.so"],
 };
 
-/// `cargo xtask deb [--check]`.
+/// `cargo xtask deb [--check [SUITE ...]]`.
 pub fn command(arguments: &[String]) -> Result {
     match arguments {
         [] => make().map(|_| ()),
         [flag] if flag == "--check" => check::run(&make()?),
+        [flag, suites @ ..] if flag == "--check" => check::elsewhere(&make()?, suites),
         _ => Err(USAGE.to_owned()),
     }
 }

@@ -118,8 +118,10 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   install --check [--release]
                          installs the command mlx5 into target/install/root, as `cargo install` does, and
                          runs every block of docs/tools.md with it
-  deb [--check]          the command mlx5 as a Debian package in target/debian; --check looks at it
-                         with lintian, and installs it in a new root folder, as root
+  deb [--check [SUITE ...]]
+                         the command mlx5 and the C interface as Debian packages in target/debian; --check
+                         looks at them with lintian, and installs them in a new root folder, as root, or in
+                         one of each suite
   c-library --prefix DIR | --check
                          libmlx5direct with header, pkg-config and CMake files, below DIR; --check compiles
                          programs with them by gcc, clang and CMake, and runs these on the model

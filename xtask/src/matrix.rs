@@ -21,7 +21,7 @@ use crate::setup;
 const USAGE: &str = "usage: cargo xtask matrix [--keyring FILE] [SUITE ...]";
 
 /// The distributions: name, suite, archive.
-const DISTRIBUTIONS: &[(&str, &str, Archive)] = &[
+pub const DISTRIBUTIONS: &[(&str, &str, Archive)] = &[
     ("Debian 12", "bookworm", Archive::Debian),
     ("Debian 13", "trixie", Archive::Debian),
     ("Debian unstable", "sid", Archive::Debian),
@@ -47,6 +47,10 @@ const OLDEST_HEADERS: u32 = 43;
 
 /// The example that is built and run, in the root folder.
 const EXAMPLE: &str = "/build/debug/examples/rc_pingpong";
+
+/// An example that forbids unsafe code, with arguments.
+const SAFE_EXAMPLE: [&str; 4] =
+    ["/build/debug/examples/feed_publisher", "239.1.1.1", "239.1.1.2", "9000"];
 
 /// Runs a command in a root folder, with mounts that end with it: `ROOT SOURCES TOOLCHAIN CARGO_HOME`,
 /// then the command.
@@ -242,27 +246,28 @@ impl Root {
             if matches!(cell, Cell::Passed) { Ok(()) } else { Err(self.last_error()) }
         };
         let example = ["cargo", "build", "--package", "mlx5", "--lib", "--example", "rc_pingpong"];
-        logged(build, &mut self.enter(&example))?;
-        let said = self.without_libraries()?;
-        *named = Cell::of(said.contains(FIRST_MISSING));
-        if matches!(named, Cell::Failed) {
-            return Err(format!("the example does not name {FIRST_MISSING}: {said}"));
+        logged(build, self.enter(&example).args(["--example", "feed_publisher"]))?;
+        for mut command in [self.enter(&[EXAMPLE, "--listen", "127.0.0.1:0"]), self.safe_example()]
+        {
+            let said = without_libraries(&mut command)?;
+            *named = Cell::of(said.contains(FIRST_MISSING));
+            if matches!(named, Cell::Failed) {
+                return Err(format!("the example does not name {FIRST_MISSING}: {said}"));
+            }
         }
         self.add(&[PACKAGE_TO_RUN])?;
+        logged(demo, &mut self.safe_example())?;
         let conversed = demo::converse(|| self.enter(&[EXAMPLE]), &[]);
         *demo = Cell::of(conversed.is_ok());
         logged(tests, &mut self.unit_tests())?;
         conversed
     }
 
-    /// What the example says where no library is installed.
-    fn without_libraries(&self) -> Result<String> {
-        let output = self
-            .enter(&[EXAMPLE])
-            .args(["--listen", "127.0.0.1:0"])
-            .output()
-            .map_err(|error| format!("cannot run unshare: {error}"))?;
-        Ok(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    /// The example without unsafe code, on a port of Ethernet.
+    fn safe_example(&self) -> Command {
+        let mut command = self.enter(&SAFE_EXAMPLE);
+        command.env("MLX5_MODEL_LINK", "roce");
+        command
     }
 
     /// Compares the bindings with the headers of the distribution.
@@ -400,6 +405,12 @@ impl Root {
         let mut rm = Command::new("rm");
         build::run("rm", rm.args(["-rf", "--one-file-system", "--"]).arg(&self.path))
     }
+}
+
+/// What an example says where no library is installed.
+fn without_libraries(example: &mut Command) -> Result<String> {
+    let output = example.output().map_err(|error| format!("cannot run unshare: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
 /// The folder of the toolchain that runs xtask.

@@ -11,6 +11,7 @@ use super::{DEV, Made, TOOLS};
 use crate::Result;
 use crate::build;
 use crate::executables;
+use crate::matrix::DISTRIBUTIONS;
 use crate::mirrors::{self, Archive};
 use crate::needs;
 use crate::setup;
@@ -33,18 +34,49 @@ mount --rbind "$shared" "$root$shared"
 exec chroot "$root" "$@"
 "#;
 
-/// Checks the packages.
+/// Fails where no root folder can be made.
+fn require_roots() -> Result {
+    if setup::is_root() && needs::program_exists("mmdebstrap") {
+        return Ok(());
+    }
+    Err("`deb --check` makes a root folder: run it as root, with the package mmdebstrap installed"
+        .to_owned())
+}
+
+/// Installs the packages in root folders of other distributions, and builds and runs programs there.
+///
+/// # Errors
+/// A suite is unknown, or its packages do not install, or a program does not build or fails.
+pub(super) fn elsewhere(made: &Made, suites: &[String]) -> Result {
+    require_roots()?;
+    for wanted in suites {
+        let known = DISTRIBUTIONS.iter().find(|(_, suite, _)| suite == wanted);
+        let Some((name, suite, archive)) = known else {
+            let known: Vec<_> = DISTRIBUTIONS.iter().map(|(_, suite, _)| *suite).collect();
+            return Err(format!("the suite {wanted} is none of {}", known.join(", ")));
+        };
+        println!("{name} ({suite})");
+        let root = made.tools.with_file_name(format!("fresh-{suite}"));
+        let checked = make(&root, made, suite, *archive)
+            .and_then(|()| complete(&root))
+            .and_then(|()| programs(&root));
+        delete(&root)?;
+        checked?;
+    }
+    Ok(())
+}
+
+fn delete(root: &Path) -> Result {
+    let mut rm = Command::new("rm");
+    build::run("rm", rm.args(["-rf", "--one-file-system", "--"]).arg(root))
+}
+
+/// Checks the packages on this machine's distribution.
 ///
 /// # Errors
 /// Fails if lintian finds an error, or the installed command is not complete.
 pub(super) fn run(made: &Made) -> Result {
-    if !setup::is_root() || !needs::program_exists("mmdebstrap") {
-        return Err(
-            "`deb --check` makes a root folder: run it as root, with the package mmdebstrap \
-                    installed"
-                .to_owned(),
-        );
-    }
+    require_roots()?;
     if !needs::program_exists("lintian") {
         return Err("lintian is not installed: apt-get install lintian".to_owned());
     }
@@ -52,15 +84,16 @@ pub(super) fn run(made: &Made) -> Result {
     lintian.args(["--fail-on", "error", "--allow-root", "--tag-display-limit", "0"]);
     build::run("lintian", lintian.args([&made.tools, &made.dev]))?;
     let root = made.tools.with_file_name("fresh");
-    make(&root, made)?;
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let suite = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    make(&root, made, suite.unwrap_or("stable"), Archive::Debian)?;
     let checked = complete(&root).and_then(|()| programs(&root)).and_then(|()| page(&root));
-    let mut rm = Command::new("rm");
-    build::run("rm", rm.args(["-rf", "--one-file-system", "--"]).arg(&root))?;
+    delete(&root)?;
     checked
 }
 
 /// Makes the root folder and installs the packages. dpkg fails if they name too few others.
-fn make(root: &Path, made: &Made) -> Result {
+fn make(root: &Path, made: &Made, suite: &str, archive: Archive) -> Result {
     let mut names = BTreeSet::new();
     for package in [&made.tools, &made.dev] {
         let depends = output(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"))?;
@@ -69,13 +102,12 @@ fn make(root: &Path, made: &Made) -> Result {
     }
     let names = names.into_iter().collect::<Vec<_>>().join(",");
     println!("a root folder with {names}, {OF_THE_PAGE}, {OF_PROGRAMS}");
-    let suite = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let suite = suite.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     let mut mmdebstrap = Command::new("mmdebstrap");
     mmdebstrap.args(["--quiet", "--variant=apt", "--include"]);
     mmdebstrap.arg(format!("{names},{OF_THE_PAGE},{OF_PROGRAMS}"));
     mmdebstrap.args(["--aptopt=Acquire::Check-Valid-Until \"false\""]);
-    mmdebstrap.arg(suite.unwrap_or("stable")).arg(root).arg(mirrors::of(Archive::Debian)?);
+    mmdebstrap.arg(format!("--components={}", archive.components()));
+    mmdebstrap.arg(suite).arg(root).arg(mirrors::of(archive)?);
     build::run("mmdebstrap", &mut mmdebstrap)?;
     // Every machine has this file; programs of the page connect to localhost.
     let hosts = root.join("etc/hosts");
@@ -144,6 +176,16 @@ until grep -q port server.txt; do
 done
 mlx5 run -- examples/rc_pingpong 127.0.0.1 100 64 "$(sed 's/.* //;q' server.txt)"
 wait $!
+export MLX5_MODEL_LINK=roce
+c++ -std=c++17 examples/feed.cc $flags -libverbs -o examples/feed
+mlx5 run -- examples/feed 239.9.8.7 9000 300 >feed.txt &
+until grep -q listening feed.txt; do
+	kill -0 $!
+	sleep 0.1
+done
+mlx5 run -- examples/feed -p 239.9.8.7 9000 300
+wait $!
+grep '^300 messages, 0 missing' feed.txt
 "#;
 
 /// Runs docs/tools.md with the installed command.
