@@ -234,7 +234,7 @@ pub unsafe extern "C" fn mlx5_packets_post(
     let result = unsafe {
         on(packets, |packets| {
             let result;
-            (done, result) = rq::post(packets.queue.batch(), Receive::list(receives, count)?);
+            (done, result) = rq::post(&mut packets.queue, Receive::list(receives, count)?);
             result
         })
     };

@@ -2,7 +2,8 @@
 
 use core::ptr::NonNull;
 
-use mlx5::ring::{ReceiveBatch, ReceiveConfig, ReceiveQueue};
+use mlx5::ring::{PacketRq, PostError, ReceiveBatch, ReceiveConfig, ReceiveQueue};
+use mlx5::wqe::SgeList;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_type};
 
 use crate::claims::{Claim, Part};
@@ -82,12 +83,57 @@ unsafe fn on_rq<R>(rq: *const Rq, body: impl FnOnce(&mut Cq, &Rq) -> Result<R>) 
     unsafe { on(rq.cq, |cq| body(cq, rq)) }
 }
 
+/// A queue of receives.
+pub(crate) trait Receives {
+    /// Posts a receive into one entry, or into a list.
+    ///
+    /// # Safety
+    /// The memory is the HCA's until the receive completes.
+    unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> core::result::Result<(), PostError>;
+
+    fn batch(&mut self) -> ReceiveBatch<'_>;
+}
+
+macro_rules! receives {
+    ($($queue:ty)*) => { $(
+        impl Receives for $queue {
+            #[inline(always)]
+            unsafe fn post<L: SgeList>(
+                &mut self,
+                id: u64,
+                list: L,
+            ) -> core::result::Result<(), PostError> {
+                // SAFETY: this function's contract.
+                unsafe { self.post(id, list) }
+            }
+
+            #[inline(always)]
+            fn batch(&mut self) -> ReceiveBatch<'_> {
+                self.batch()
+            }
+        }
+    )* };
+}
+
+receives! { ReceiveQueue PacketRq }
+
 /// Posts receives, with one store to the record for all. Returns how many were posted, and why no more.
 ///
 /// # Safety
 /// The lists are readable, and their memory is the HCA's until the receives complete.
 #[inline]
-pub(crate) unsafe fn post(mut batch: ReceiveBatch<'_>, receives: &[Receive]) -> (u32, Result) {
+pub(crate) unsafe fn post(queue: &mut impl Receives, receives: &[Receive]) -> (u32, Result) {
+    if receives.len() == 1 {
+        // SAFETY: this function's contract.
+        let result = unsafe {
+            append_all(receives, |id, list| match list {
+                [entry] => queue.post(id, *entry),
+                list => queue.post(id, list),
+            })
+        };
+        return (u32::from(result.is_ok()), result);
+    }
+    let mut batch = queue.batch();
     // SAFETY: this function's contract.
     let result = unsafe {
         append_all(receives, |id, list| match list {
@@ -196,7 +242,7 @@ pub unsafe extern "C" fn mlx5_rq_post(
         on_rq(rq, |cq, rq| {
             let receives = Receive::list(receives, count)?;
             let result;
-            (done, result) = post(rq.queue(cq)?.batch(), receives);
+            (done, result) = post(rq.queue(cq)?, receives);
             result
         })
     };

@@ -194,3 +194,25 @@ fn a_feed_of_cpp_reaches_its_receiver() {
     assert_eq!(line, "300 messages, 0 missing, 0 with faults\n");
     assert!(receiver.wait().expect("it ends").success());
 }
+
+#[test]
+fn an_existing_program_changes_twenty_lines_and_does_the_same() {
+    let source = support::package("examples/takeover.c");
+    let text = std::fs::read_to_string(&source).expect("the example");
+    let (mut changed, mut within) = (0, false);
+    for line in text.lines() {
+        match line {
+            "#ifdef DIRECT" => within = true,
+            "#else" | "#endif" => within = false,
+            _ => changed += u32::from(within),
+        }
+    }
+    assert!(changed <= 20, "{changed} lines are under DIRECT");
+    let before = Program::new("before", &source, Language::C, Library::None);
+    let after = Program::defining("after", &source, &["-DDIRECT"], Library::Shared);
+    for link in ["infiniband", "roce"] {
+        let shown = before.run("", link);
+        assert_eq!(shown, "10000 WRITEs, the word is 42\n");
+        assert_eq!(after.run("", link), shown);
+    }
+}

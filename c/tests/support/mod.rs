@@ -89,10 +89,20 @@ impl Program {
     }
 
     pub fn new(name: &str, source: &Path, language: Language, library: Library) -> Self {
+        Self::build(name, source, language.compiler(), library)
+    }
+
+    /// A program in C with these words for the compiler.
+    pub fn defining(name: &str, source: &Path, words: &[&str], library: Library) -> Self {
+        let mut compiler = Language::C.compiler();
+        compiler.args(words);
+        Self::build(name, source, compiler, library)
+    }
+
+    fn build(name: &str, source: &Path, mut compiler: Command, library: Library) -> Self {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = folder().join(format!("{name}-{count}"));
-        let mut compiler = language.compiler();
         compiler.arg(source).arg("-o").arg(&path).args(["-x", "none"]);
         match library {
             Library::Shared => {
