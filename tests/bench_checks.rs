@@ -251,7 +251,9 @@ fn a_row_is_held_to_its_record_where_that_is_less_than_the_bound() {
         let line = format!("{{\"row\": \"{}\", \"{}\": \"{times}\"}}", bound.text(), bounds::TIMES);
         bound.most(Some(&Earlier::read(&line).unwrap())).0
     };
-    assert_eq!(most("1.00"), 1.25);
+    assert_eq!(most("2.00"), 2.5);
+    // Short rows may take some cycles more.
+    assert_eq!(most("1.00"), 1.5);
     assert_eq!(most("9.00"), bound.most(None).0);
 }
 

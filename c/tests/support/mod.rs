@@ -9,6 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Seconds that a program may take. Far more than it needs, so that only a hang reaches it.
 const LIMIT: &str = "300";
@@ -70,6 +71,12 @@ pub fn folder() -> &'static Path {
     })
 }
 
+/// A path in the folder that nothing else has.
+fn unused(name: &str) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    folder().join(format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed)))
+}
+
 /// Runs a compiler.
 #[track_caller]
 pub fn compile(command: &mut Command) {
@@ -100,9 +107,7 @@ impl Program {
     }
 
     fn build(name: &str, source: &Path, mut compiler: Command, library: Library) -> Self {
-        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path = folder().join(format!("{name}-{count}"));
+        let path = unused(name);
         compiler.arg(source).arg("-o").arg(&path).args(["-x", "none"]);
         match library {
             Library::Shared => {
@@ -164,7 +169,8 @@ pub struct Loaded(*mut c_void);
 impl Loaded {
     /// Compiles a file below `tests` as C with optimization, and loads it.
     pub fn new(source: &str) -> Self {
-        let library = folder().join(source.replace('/', "-")).with_extension("so");
+        // Tests of one process compile the same code at the same time.
+        let library = unused(&source.replace('/', "-"));
         let mut compiler = Language::C.compiler();
         compiler.args(["-O2", "-shared", "-fPIC"]).arg(package("tests").join(source));
         compile(compiler.arg("-o").arg(&library).args(["-lmlx5", "-libverbs"]));
