@@ -229,7 +229,7 @@ rows! {
     PollInside: "poll, one receive of 8 bytes in the CQE", How::Take, [at_most(110.0)];
     PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(47.0)];
     Receive: "post_recv, one SGE", How::Fill,
-        [at_most(20.0), at_most_owned(40.0), at_most_header(40.0), at_most_library(165.0)];
+        [at_most(20.0), at_most_owned(40.0), at_most_header(40.0), at_most_library(140.0)];
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(30.0)];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
     ReceiveShared: "post_srq_recv, one SGE", How::Fill, [at_most(36.0)];
