@@ -28,8 +28,8 @@ pub const PASSES: usize = 6;
 /// short loop changes its cycles by up to a fifth.
 const GROWTH: f64 = 1.25;
 
-/// What a row may take more than its record in any case, as so many times its floor. The floors of short
-/// rows take 12 cycles, and some cycles more or less are no change of the row: ratios from 0.82 to 1.18 were
+/// A row may take so many times its floor more than its record in any case. The floors of short rows take
+/// 12 cycles, and some cycles more or less are no change of the row: ratios from 0.82 to 1.18 were
 /// measured with the same code.
 const WOBBLE: f64 = 0.5;
 

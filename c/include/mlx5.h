@@ -231,7 +231,7 @@ enum {
  *
  * Ownership: *taken belongs to the caller, who ends it by mlx5_cq_give_back() or mlx5_cq_abandon() before cq is
  * destroyed. Thread: any; no other thread may use cq. Cost: allocates 90 KiB, and as much again for the
- * first queue pair of UC, and of UD. */
+ * first send queue of each transport but RC. */
 enum mlx5_status mlx5_cq_take(struct ibv_cq *cq, uint32_t flags, struct mlx5_cq **taken);
 
 /* Ends a handle. MLX5_STATUS_IN_USE: handles of queues that complete on it exist. Afterwards cq can be destroyed,

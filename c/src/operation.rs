@@ -88,10 +88,10 @@ macro_rules! flagged {
 
 /// A transport that executes SEND and WRITE.
 trait Writes: Transport + Sized {
-    /// Where a request goes: to the peer of the connection, or to an address.
+    /// The destination of a request: the peer of the connection, or an address.
     type To: Copy;
 
-    /// Returns where a request goes.
+    /// Returns the destination of a request.
     ///
     /// # Safety
     /// The request's address is null or readable.
@@ -243,7 +243,7 @@ responds!(Rc, |operation, _at| operation);
 responds!(Dci, |operation, at| operation.to(at));
 responds!(XrcSend, |operation, at| operation.to(at));
 
-/// A request with a payload, and where it goes.
+/// A request with a payload, and its destination.
 struct Directed<'a, S, T: Writes> {
     sink: &'a mut S,
     request: &'a Request,
