@@ -12,7 +12,7 @@ use crate::outcome::{Error, Result};
 pub(crate) struct Folder {
     path: PathBuf,
     /// The folder's lock, held as long as this process lives.
-    _lock: File,
+    lock: File,
 }
 
 /// The prefix of such folders' names.
@@ -59,8 +59,8 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             lock => lock?,
         };
-        let is_kept = lock_alone(&lock)? && lock.metadata()?.nlink() > 0;
-        Ok(is_kept.then(|| Folder { path, _lock: lock }))
+        let is_kept = lock_alone(&lock)? && is_at(&lock, &path)?;
+        Ok(is_kept.then(|| Folder { path, lock }))
     }
 
     /// Returns its path.
@@ -70,7 +70,9 @@ impl Folder {
 
     /// Deletes the folder. A folder that cannot be deleted does no harm.
     pub(crate) fn delete(&self) {
-        let _ = fs::remove_dir_all(&self.path);
+        if matches!(is_at(&self.lock, &self.path), Ok(true)) {
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 }
 
@@ -92,6 +94,16 @@ fn lock_alone(folder: &File) -> io::Result<bool> {
     }
 }
 
+/// Whether a path still names this folder, and not one that was made after it was deleted.
+fn is_at(folder: &File, path: &Path) -> io::Result<bool> {
+    let opened = folder.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (opened.dev(), opened.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Removes folders of this user whose process was killed.
 fn clear(place: &Path) {
     // SAFETY: the call takes no memory.
@@ -103,17 +115,41 @@ fn clear(place: &Path) {
         let is_own = || entry.metadata().is_ok_and(|made| made.is_dir() && made.uid() == user);
         if is_folder && is_own() {
             let Ok(folder) = File::open(entry.path()) else { continue };
-            if matches!(lock_alone(&folder), Ok(true)) {
-                // A folder that cannot be removed does no harm.
-                let _ = fs::remove_dir_all(entry.path());
-            }
+            clear_one(&folder, &entry.path());
         }
+    }
+}
+
+/// Removes a folder if no process has it locked. One that cannot be removed does no harm.
+fn clear_one(folder: &File, path: &Path) {
+    // Since it was opened, its process may have deleted it, and another taken the name.
+    if matches!(lock_alone(folder), Ok(true)) && matches!(is_at(folder, path), Ok(true)) {
+        let _ = fs::remove_dir_all(path);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_was_taken_again_is_left_alone() {
+        let place = std::env::temp_dir().join(format!("mlx5-folder-again-{}", std::process::id()));
+        fs::create_dir(&place).unwrap();
+        let first = Folder::within(&place).unwrap();
+        let opened = File::open(first.path()).unwrap();
+        first.delete();
+        let second = Folder::within(&place).unwrap();
+        assert_eq!(second.path(), first.path());
+
+        drop(first);
+        assert!(second.path().exists());
+        clear_one(&opened, second.path());
+        assert!(second.path().exists());
+
+        drop(second);
+        fs::remove_dir(&place).unwrap();
+    }
 
     #[test]
     fn programs_that_start_at_once_leave_each_other_their_folders() {
