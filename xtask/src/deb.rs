@@ -14,10 +14,11 @@ use std::process::Command;
 use crate::Result;
 use crate::build;
 use crate::c_library;
+use crate::roots::Wanted;
 use crate::setup::{self, For};
 use stage::Stage;
 
-const USAGE: &str = "usage: cargo xtask deb [--check [SUITE ...]]";
+const USAGE: &str = "usage: cargo xtask deb [--check [--keyring FILE] [SUITE ...]]";
 
 /// The file of completions in the package, by the name of the shell.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -85,12 +86,14 @@ const DEV: Package = Package {
     executables: &["usr/lib/libmlx5direct.so"],
 };
 
-/// `cargo xtask deb [--check [SUITE ...]]`.
+/// `cargo xtask deb [--check [--keyring FILE] [SUITE ...]]`.
 pub fn command(arguments: &[String]) -> Result {
     match arguments {
         [] => make().map(|_| ()),
-        [flag] if flag == "--check" => check::run(&make()?),
-        [flag, suites @ ..] if flag == "--check" => check::elsewhere(&make()?, suites),
+        [flag, wanted @ ..] if flag == "--check" => {
+            let wanted = Wanted::read(wanted)?;
+            check::run(&make()?, &wanted)
+        }
         _ => Err(USAGE.to_owned()),
     }
 }

@@ -41,6 +41,7 @@ mod rdma_sys;
 mod record;
 mod release;
 mod results;
+mod roots;
 mod setup;
 mod sideway;
 mod soak;
@@ -97,7 +98,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          them, on a machine with rdma-core 44 (Debian 12)
   sideway                a program with the crates sideway and mlx5: a queue pair made by one, used by
                          the other
-  matrix [SUITE ...]     builds, demo and unit tests in a root folder of each supported distribution,
+  matrix [--keyring FILE] [SUITE ...]
+                         builds, demo and unit tests in a root folder of each supported distribution,
                          made by mmdebstrap; as root
   release --dry-run      the checklist of docs/releasing.md, cheap rules first, up to the first broken
                          one; uploads nothing
@@ -118,7 +120,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   install --check [--release]
                          installs the command mlx5 into target/install/root, as `cargo install` does, and
                          runs every block of docs/tools.md with it
-  deb [--check [SUITE ...]]
+  deb [--check [--keyring FILE] [SUITE ...]]
                          the command mlx5 and the C interface as Debian packages in target/debian; --check
                          looks at them with lintian, and installs them in a new root folder, as root, or in
                          one of each suite

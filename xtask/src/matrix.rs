@@ -7,27 +7,14 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::Result;
 use crate::build;
 use crate::demo;
-use crate::mirrors::{self, Archive};
-use crate::needs;
 use crate::nightly;
-use crate::setup;
-
-const USAGE: &str = "usage: cargo xtask matrix [--keyring FILE] [SUITE ...]";
-
-/// The distributions: name, suite, archive.
-pub const DISTRIBUTIONS: &[(&str, &str, Archive)] = &[
-    ("Debian 12", "bookworm", Archive::Debian),
-    ("Debian 13", "trixie", Archive::Debian),
-    ("Debian unstable", "sid", Archive::Debian),
-    ("Ubuntu 22.04", "jammy", Archive::Ubuntu),
-    ("Ubuntu 24.04", "noble", Archive::Ubuntu),
-];
+use crate::roots::{self, Distribution, Wanted};
 
 /// The packages that README names for a build.
 const PACKAGES: &str = "gcc,libc6-dev";
@@ -110,28 +97,14 @@ const NOT_RUN: Cells = [Cell::NotRun, Cell::NotRun, Cell::NotRun, Cell::NotRun];
 
 /// `cargo xtask matrix [--keyring FILE] [SUITE ...]`.
 pub fn command(arguments: &[String]) -> Result {
-    let (keyring, suites) = match arguments {
-        [flag, file, suites @ ..] if flag == "--keyring" => (Some(Path::new(file)), suites),
-        suites => (None, suites),
-    };
-    let known = |suite: &String| DISTRIBUTIONS.iter().any(|(_, known, _)| known == suite);
-    if let Some(unknown) = suites.iter().find(|suite| !known(suite)) {
-        return Err(format!("there is no suite `{unknown}`\n{USAGE}"));
-    }
-    if !setup::is_root() || !needs::program_exists("mmdebstrap") {
-        return Err("`matrix` makes root folders: run it as root, with the package mmdebstrap \
-                    installed"
-            .to_owned());
-    }
+    let wanted = Wanted::read(arguments)?;
     build::run(
         "cargo fetch",
         build::cargo("fetch").args(["--locked", "--target", nightly::TARGET]),
     )?;
     let mut rows = Vec::new();
-    for (name, suite, archive) in DISTRIBUTIONS {
-        if suites.is_empty() || suites.iter().any(|chosen| chosen == suite) {
-            rows.extend(distribution(name, suite, *archive, keyring)?);
-        }
+    for distribution in wanted.or_all() {
+        rows.extend(rows_of(distribution, &wanted)?);
     }
     print(&rows);
     let bad = rows.iter().filter(|row| !row.note.is_empty()).count();
@@ -139,18 +112,14 @@ pub fn command(arguments: &[String]) -> Result {
 }
 
 /// The rows of one distribution. Its root folder is deleted at the end.
-fn distribution(
-    name: &'static str,
-    suite: &str,
-    archive: Archive,
-    keyring: Option<&Path>,
-) -> Result<Vec<Row>> {
+fn rows_of(distribution: &'static Distribution, wanted: &Wanted) -> Result<Vec<Row>> {
+    let Distribution { name, suite, .. } = *distribution;
     println!("\n== {name} ({suite})");
     let folder = build::target_directory()?.join("matrix");
     fs::create_dir_all(&folder)
         .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let root = Root { path: folder.join(suite), log: folder.join(format!("{suite}.log")) };
-    root.delete()?;
+    roots::delete(&root.path)?;
     let row = |features, libclang, (cells, note): Outcome| Row {
         distribution: name,
         rdma_core: root.version("libibverbs1").unwrap_or_default(),
@@ -159,8 +128,8 @@ fn distribution(
         cells,
         note,
     };
-    if let Err(reason) = root.make(suite, archive, keyring) {
-        root.delete()?;
+    if let Err(reason) = root.make(distribution, wanted) {
+        roots::delete(&root.path)?;
         return Ok(vec![row("default", "–".to_owned(), (NOT_RUN, reason))]);
     }
     let mut rows = Vec::new();
@@ -181,7 +150,7 @@ fn distribution(
         Ok(None) => println!("{name} has no libclang 15 or 14, which rdma-sys needs"),
         Err(reason) => rows.push(row("rdma-sys", String::new(), (NOT_RUN, reason))),
     }
-    root.delete()?;
+    roots::delete(&root.path)?;
     Ok(rows)
 }
 
@@ -192,19 +161,9 @@ struct Root {
 }
 
 impl Root {
-    fn make(&self, suite: &str, archive: Archive, keyring: Option<&Path>) -> Result {
-        let mirror = mirrors::of(archive)?;
-        let mut mmdebstrap = Command::new("mmdebstrap");
-        mmdebstrap.args(["--variant=apt", "--include", PACKAGES]);
-        mmdebstrap.arg(format!("--components={}", archive.components()));
-        // A mirror may be a snapshot whose suites are old.
-        mmdebstrap.args(["--aptopt=Acquire::Check-Valid-Until \"false\""]);
-        if let Some(keyring) = keyring {
-            mmdebstrap.arg("--keyring").arg(keyring);
-        }
-        mmdebstrap.arg(suite).arg(&self.path).arg(&mirror);
-        let made = self.logged(&mut mmdebstrap)?;
-        if made { Ok(()) } else { Err(format!("no root from {mirror}: {}", self.last_error())) }
+    fn make(&self, distribution: &Distribution, wanted: &Wanted) -> Result {
+        let made = self.logged(&mut wanted.mmdebstrap(distribution, PACKAGES, &self.path)?)?;
+        if made { Ok(()) } else { Err(format!("no root folder: {}", self.last_error())) }
     }
 
     /// Installs packages.
@@ -399,11 +358,6 @@ impl Root {
             .output()
             .ok()?;
         String::from_utf8(output.stdout).ok().filter(|text| !text.is_empty())
-    }
-
-    fn delete(&self) -> Result {
-        let mut rm = Command::new("rm");
-        build::run("rm", rm.args(["-rf", "--one-file-system", "--"]).arg(&self.path))
     }
 }
 

@@ -11,10 +11,8 @@ use super::{DEV, Made, TOOLS};
 use crate::Result;
 use crate::build;
 use crate::executables;
-use crate::matrix::DISTRIBUTIONS;
-use crate::mirrors::{self, Archive};
 use crate::needs;
-use crate::setup;
+use crate::roots::{self, Distribution, Wanted};
 
 /// Packages of the programs that docs/tools.md runs, without the package's own dependencies.
 const OF_THE_PAGE: &str = "ibverbs-utils,jq,perftest,python3-pyverbs,util-linux,bash,grep,gawk";
@@ -34,66 +32,53 @@ mount --rbind "$shared" "$root$shared"
 exec chroot "$root" "$@"
 "#;
 
-/// Fails where no root folder can be made.
-fn require_roots() -> Result {
-    if setup::is_root() && needs::program_exists("mmdebstrap") {
-        return Ok(());
-    }
-    Err("`deb --check` makes a root folder: run it as root, with the package mmdebstrap installed"
-        .to_owned())
-}
-
-/// Installs the packages in root folders of other distributions, and builds and runs programs there.
+/// Checks the packages on this machine's distribution, or those named.
 ///
 /// # Errors
-/// A suite is unknown, or its packages do not install, or a program does not build or fails.
-pub(super) fn elsewhere(made: &Made, suites: &[String]) -> Result {
-    require_roots()?;
-    for wanted in suites {
-        let known = DISTRIBUTIONS.iter().find(|(_, suite, _)| suite == wanted);
-        let Some((name, suite, archive)) = known else {
-            let known: Vec<_> = DISTRIBUTIONS.iter().map(|(_, suite, _)| *suite).collect();
-            return Err(format!("the suite {wanted} is none of {}", known.join(", ")));
-        };
-        println!("{name} ({suite})");
-        let root = made.tools.with_file_name(format!("fresh-{suite}"));
-        let checked = make(&root, made, suite, *archive)
-            .and_then(|()| complete(&root))
-            .and_then(|()| programs(&root));
-        delete(&root)?;
-        checked?;
+/// lintian finds an error, a package does not install, the command is not complete, or a program does
+/// not build or fails.
+pub(super) fn run(made: &Made, wanted: &Wanted) -> Result {
+    if wanted.distributions.is_empty() {
+        return here(made, wanted);
+    }
+    for distribution in &wanted.distributions {
+        println!("{} ({})", distribution.name, distribution.suite);
+        within(made, wanted, distribution, |root| complete(root).and_then(|()| programs(root)))?;
     }
     Ok(())
 }
 
-fn delete(root: &Path) -> Result {
-    let mut rm = Command::new("rm");
-    build::run("rm", rm.args(["-rf", "--one-file-system", "--"]).arg(root))
-}
-
-/// Checks the packages on this machine's distribution.
-///
-/// # Errors
-/// Fails if lintian finds an error, or the installed command is not complete.
-pub(super) fn run(made: &Made) -> Result {
-    require_roots()?;
+/// Everything, lintian and the page included.
+fn here(made: &Made, wanted: &Wanted) -> Result {
     if !needs::program_exists("lintian") {
         return Err("lintian is not installed: apt-get install lintian".to_owned());
     }
     let mut lintian = Command::new("lintian");
     lintian.args(["--fail-on", "error", "--allow-root", "--tag-display-limit", "0"]);
     build::run("lintian", lintian.args([&made.tools, &made.dev]))?;
-    let root = made.tools.with_file_name("fresh");
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let suite = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-    make(&root, made, suite.unwrap_or("stable"), Archive::Debian)?;
-    let checked = complete(&root).and_then(|()| programs(&root)).and_then(|()| page(&root));
-    delete(&root)?;
+    let own = roots::named(suite.unwrap_or("without VERSION_CODENAME in /etc/os-release"))?;
+    within(made, wanted, own, |root| {
+        complete(root).and_then(|()| programs(root)).and_then(|()| page(root))
+    })
+}
+
+/// Installs the packages in a root folder, which is deleted after the check.
+fn within(
+    made: &Made,
+    wanted: &Wanted,
+    distribution: &Distribution,
+    check: impl FnOnce(&Path) -> Result,
+) -> Result {
+    let root = made.tools.with_file_name(format!("fresh-{}", distribution.suite));
+    let checked = make(&root, made, wanted, distribution).and_then(|()| check(&root));
+    roots::delete(&root)?;
     checked
 }
 
 /// Makes the root folder and installs the packages. dpkg fails if they name too few others.
-fn make(root: &Path, made: &Made, suite: &str, archive: Archive) -> Result {
+fn make(root: &Path, made: &Made, wanted: &Wanted, distribution: &Distribution) -> Result {
     let mut names = BTreeSet::new();
     for package in [&made.tools, &made.dev] {
         let depends = output(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"))?;
@@ -102,13 +87,8 @@ fn make(root: &Path, made: &Made, suite: &str, archive: Archive) -> Result {
     }
     let names = names.into_iter().collect::<Vec<_>>().join(",");
     println!("a root folder with {names}, {OF_THE_PAGE}, {OF_PROGRAMS}");
-    let mut mmdebstrap = Command::new("mmdebstrap");
-    mmdebstrap.args(["--quiet", "--variant=apt", "--include"]);
-    mmdebstrap.arg(format!("{names},{OF_THE_PAGE},{OF_PROGRAMS}"));
-    mmdebstrap.args(["--aptopt=Acquire::Check-Valid-Until \"false\""]);
-    mmdebstrap.arg(format!("--components={}", archive.components()));
-    mmdebstrap.arg(suite).arg(root).arg(mirrors::of(archive)?);
-    build::run("mmdebstrap", &mut mmdebstrap)?;
+    let packages = format!("{names},{OF_THE_PAGE},{OF_PROGRAMS}");
+    build::run("mmdebstrap", wanted.mmdebstrap(distribution, &packages, root)?.arg("--quiet"))?;
     // Every machine has this file; programs of the page connect to localhost.
     let hosts = root.join("etc/hosts");
     fs::write(&hosts, "127.0.0.1 localhost\n")
@@ -191,7 +171,7 @@ grep '^300 messages, 0 missing' feed.txt
 /// Runs docs/tools.md with the installed command.
 fn page(root: &Path) -> Result {
     let mut cargo = build::cargo("test");
-    cargo.args(["--package", "mlx5-tools", "--test", "worked"]);
+    cargo.args(["--workspace", "--test", "worked"]);
     for test in executables::build(cargo)? {
         fs::copy(&test.path, root.join("worked"))
             .map_err(|error| format!("cannot copy {}: {error}", test.path.display()))?;
