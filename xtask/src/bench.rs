@@ -7,6 +7,7 @@ use crate::Result;
 use crate::build;
 use crate::record;
 use crate::setup::{self, For};
+use crate::test::FEATURES;
 
 const USAGE: &str = "usage: cargo xtask bench [--quick | --limits | --bounds | --instructions | --cycles | --stores | --phases | --record]";
 
@@ -140,29 +141,27 @@ fn package(chosen: &[&str], arguments: &[&OsStr]) -> Command {
 }
 
 /// Runs the checks that need the feature `timing`: it compiles without a warning, its tests pass,
-/// stamps allocate nothing, and the benchmark of phases runs. Uses debug builds, most of which the
-/// tests have already made.
+/// stamps allocate nothing, and the benchmark of phases runs. Uses debug builds.
 pub fn check_timing() -> Result {
     let feature = ["--package", "mlx5", "--features", "timing"];
-    let mut clippy = build::cargo("clippy");
+    let mut clippy = build::cargo_into(FEATURES, "clippy")?;
     clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
-    let mut test = build::cargo("test");
+    let mut test = build::cargo_into(FEATURES, "test")?;
     test.args(feature).args(["--lib", "--test", "timing", "--test", "no_alloc"]);
     build::run("cargo test", &mut test)?;
-    let mut bench = build::cargo("bench");
+    let mut bench = build::cargo_into(FEATURES, "bench")?;
     bench.args(feature).args(["--profile", "dev", "--bench", "phases", "--", "--quick"]);
     build::run("cargo bench", &mut bench)
 }
 
 /// Runs the check that needs the command's feature `phases`: a result has phases.
 pub fn check_phases() -> Result {
-    // With the driver's package beside it, what both depend on is that of the other checks.
-    let feature = ["--package", "mlx5-tools", "--package", "mlx5", "--features", "phases"];
-    let mut clippy = build::cargo("clippy");
+    let feature = ["--package", "mlx5-tools", "--features", "phases"];
+    let mut clippy = build::cargo_into("phases", "clippy")?;
     clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
-    let mut test = build::cargo("test");
+    let mut test = build::cargo_into("phases", "test")?;
     test.args(feature).args(["--test", "perf_phases"]);
     build::run("cargo test", &mut test)
 }
@@ -181,17 +180,17 @@ pub fn check_compare() -> Result {
 /// allocated meanwhile. Uses debug builds.
 pub fn check_flight() -> Result {
     let feature = ["--package", "mlx5", "--features", "flight-recorder"];
-    let mut both = build::cargo("check");
+    let mut both = build::cargo_into(FEATURES, "check")?;
     both.args(["--package", "mlx5", "--features", "flight-recorder,timing"]);
     build::run("cargo check", &mut both)?;
-    let mut clippy = build::cargo("clippy");
+    let mut clippy = build::cargo_into(FEATURES, "clippy")?;
     clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
     // Only a test of everything builds the examples that it runs.
-    let mut example = build::cargo("build");
+    let mut example = build::cargo_into(FEATURES, "build")?;
     example.args(feature).args(["--examples"]);
     build::run("cargo build", &mut example)?;
-    let mut test = build::cargo("test");
+    let mut test = build::cargo_into(FEATURES, "test")?;
     test.args(feature).args(["--lib", "--test", "flight", "--test", "no_alloc"]);
     test.args(["--test", "rc_errors", "--test", "examples"]);
     build::run("cargo test", &mut test)

@@ -37,6 +37,31 @@ pub fn cargo_of(subcommand: &str, manifest: &str) -> Command {
     command
 }
 
+/// Like [`cargo`], into a folder of its own within the usual one.
+///
+/// For builds with other features than the tests have. The model's library and the one for C have no
+/// hash in their names: beside the tests, they would take the place of those that the tests load.
+///
+/// # Errors
+/// cargo cannot be asked for the usual folder.
+pub fn cargo_into(folder: &str, subcommand: &str) -> Result<Command> {
+    let mut command = cargo(subcommand);
+    command.arg("--target-dir").arg(target_directory()?.join(folder));
+    Ok(command)
+}
+
+/// Builds programs of the workspace, chosen by cargo's arguments, with the libraries that the tests have.
+///
+/// # Errors
+/// cargo fails; its messages are printed before.
+pub fn programs(chosen: &[&str]) -> Result {
+    let mut command = cargo("build");
+    // With all packages and a test, what they depend on has the features that it has for the tests, so
+    // nothing is compiled again that these may be loading.
+    command.args(["--quiet", "--workspace", "--test", "aliases"]).args(chosen);
+    run(&format!("cargo build {}", chosen.join(" ")), &mut command)
+}
+
 /// Runs a command whose failure ends the task; `what` names it.
 pub fn run(what: &str, command: &mut Command) -> Result {
     let status = command.status().map_err(|error| {

@@ -178,7 +178,6 @@ pub const DEEP: &[Check] = &[
         release::check,
         &[BUILD, DRIVER, MODEL, TOOLS, &["README.md", "CHANGELOG.md", "xtask/src/release.rs"]],
     ),
-    // The last of the checks that build where the tests do: with it, all libraries are others.
     Check::call("cm", test::check_cm, &[BUILD, DRIVER, MODEL, TESTS, TOOLS]),
 ];
 

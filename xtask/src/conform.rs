@@ -52,10 +52,7 @@ pub fn check(links: Links) -> Result {
 }
 
 fn run(links: Links, purpose: Purpose) -> Result {
-    let mut cargo = build::cargo("build");
-    // One build of the whole workspace has the libraries that the tests have.
-    cargo.args(["--quiet", "--workspace", "--bin", "mlx5", "--example", "status"]);
-    build::run("building mlx5 and the example status", &mut cargo)?;
+    build::programs(&["--bin", "mlx5", "--example", "status"])?;
 
     let target = build::target_directory()?;
     let folder = target.join("conform");

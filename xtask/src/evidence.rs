@@ -1,5 +1,7 @@
 //! `cargo xtask evidence`: the facts that others measured, answers of devices, and docs/evidence.md.
 
+use std::process::Command;
+
 use crate::Result;
 use crate::build;
 use crate::setup::{self, For};
@@ -19,7 +21,7 @@ pub fn check() -> Result {
 }
 
 fn run(arguments: &[String]) -> Result {
-    let mut cargo = build::cargo("run");
-    cargo.args(["--quiet", "--package", "mlx5-evidence", "--"]).args(arguments);
-    build::run("the evidence", &mut cargo)
+    build::programs(&["--bin", "mlx5-evidence"])?;
+    let mut program = Command::new(build::target_directory()?.join("debug/mlx5-evidence"));
+    build::run("the evidence", program.args(arguments))
 }

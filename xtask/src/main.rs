@@ -25,6 +25,7 @@ mod guest;
 mod install;
 mod layers;
 mod libclang;
+mod libraries;
 mod matrix;
 mod messages;
 mod miri;

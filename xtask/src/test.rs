@@ -7,6 +7,7 @@ use crate::Result;
 use crate::build;
 use crate::checks;
 use crate::executables::{self, Executable, Outcome};
+use crate::libraries::Libraries;
 use crate::setup::{self, For};
 use crate::steps::Steps;
 
@@ -101,7 +102,7 @@ const FEW: &[(&str, &str)] = &[("MLX5_SEEDS", "100")];
 /// Runs executables side by side, prints a line for each, and the output of the failed ones.
 ///
 /// # Errors
-/// One fails, or cannot be started.
+/// One fails, or that of [`run_suite`].
 pub fn run_all(executables: &[Executable]) -> Result {
     let mut failed = Vec::new();
     run_suite(executables, |outcome| {
@@ -116,21 +117,33 @@ pub fn run_all(executables: &[Executable]) -> Result {
 }
 
 /// Runs the executables of all tests: first side by side, then alone the ones that measure time.
+///
+/// # Errors
+/// One cannot be started, or another build replaced a library that they load.
 pub fn run_suite(executables: &[Executable], mut each: impl FnMut(Outcome) + Send) -> Result {
+    let libraries = Libraries::beside(executables)?;
     let (alone, together): (Vec<_>, Vec<_>) =
         executables.iter().cloned().partition(|it| MEASURING.contains(&it.name.as_str()));
     executables::run_all(&together, executables::processors(), &mut each)?;
-    executables::run_all(&alone, 1, &mut each)
+    executables::run_all(&alone, 1, &mut each)?;
+    libraries.require_unchanged()
 }
 
 /// Executables whose tests compare times.
 const MEASURING: &[&str] =
     &["mlx5/timing", "mlx5/blueflame", "model/clock", "tools/perf", "tools/perf_counts"];
 
+/// The folder for builds of the driver with features that only add. Their selection is the same in all, so
+/// none replaces a library of another.
+pub const FEATURES: &str = "features";
+
+/// The folder for builds with the feature `cm`, with which all libraries are others.
+const CM: &str = "cm";
+
 /// Runs the unit tests of the driver with all its features that only add, at once. Without `cm`, for
 /// which all libraries would be built again.
 pub fn check_features() -> Result {
-    let mut test = build::cargo("test");
+    let mut test = build::cargo_into(FEATURES, "test")?;
     test.args(["--package", "mlx5", "--lib"]);
     test.args(["--features", "flight-recorder,lint,timing,unproven"]);
     build::run("cargo test", &mut test)
@@ -140,10 +153,10 @@ pub fn check_features() -> Result {
 /// refused, and correct ones are neither refused nor allocate.
 pub fn check_lint() -> Result {
     let feature = ["--package", "mlx5", "--features", "lint"];
-    let mut clippy = build::cargo("clippy");
+    let mut clippy = build::cargo_into(FEATURES, "clippy")?;
     clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
-    let mut test = build::cargo("test");
+    let mut test = build::cargo_into(FEATURES, "test")?;
     test.args(feature).arg("--lib");
     for name in ["lint", "twin", "rc_traffic", "owned", "no_alloc"] {
         test.args(["--test", name]);
@@ -155,15 +168,15 @@ pub fn check_lint() -> Result {
 /// a warning, and the layouts are those of public sources.
 pub fn check_unproven() -> Result {
     let feature = ["--package", "mlx5", "--features", "unproven"];
-    let mut clippy = build::cargo("clippy");
+    let mut clippy = build::cargo_into(FEATURES, "clippy")?;
     clippy.args(feature).args(["--lib", "--test", "unproven", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
-    let mut doc = build::cargo("doc");
+    let mut doc = build::cargo_into(FEATURES, "doc")?;
     doc.args(feature).arg("--no-deps").env("RUSTDOCFLAGS", "-D warnings");
     build::run("cargo doc", &mut doc)?;
     // The rest of the tests is not affected by the feature.
     for selected in [&["--lib", "unproven"][..], &["--test", "unproven"]] {
-        let mut test = build::cargo("test");
+        let mut test = build::cargo_into(FEATURES, "test")?;
         test.args(feature).args(selected);
         build::run("cargo test", &mut test)?;
     }
@@ -174,19 +187,19 @@ pub fn check_unproven() -> Result {
 /// the header, and its connections, examples and `mlx5 perf --cm` work.
 pub fn check_cm() -> Result {
     let feature = ["--features", "mlx5/cm", "--package", "mlx5"];
-    let mut clippy = build::cargo("clippy");
+    let mut clippy = build::cargo_into(CM, "clippy")?;
     clippy.args(feature).args(["--package", "mlx5-sys", "--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
     // Only a test of everything builds the examples that it runs.
-    let mut examples = build::cargo("build");
+    let mut examples = build::cargo_into(CM, "build")?;
     examples.args(feature).args(["--example", "cm_echo", "--example", "mckey"]);
     build::run("cargo build", &mut examples)?;
-    let mut test = build::cargo("test");
+    let mut test = build::cargo_into(CM, "test")?;
     test.args(feature).args(["--package", "mlx5-sys", "--lib", "--test", "cm"]);
     build::run("cargo test", &mut test)?;
-    let mut probe = build::cargo("test");
+    let mut probe = build::cargo_into(CM, "test")?;
     build::run("cargo test", probe.args(["--package", "mlx5-sys-probe", "--features", "cm"]))?;
-    let mut documentation = build::cargo("test");
+    let mut documentation = build::cargo_into(CM, "test")?;
     documentation.args(feature).args(["--doc", "cm::"]);
     build::run("cargo test", &mut documentation)?;
     check_cm_of_perf()
@@ -195,12 +208,12 @@ pub fn check_cm() -> Result {
 /// The same for the command: both sides of `mlx5 perf --cm` by librdmacm.
 fn check_cm_of_perf() -> Result {
     let feature = ["--package", "mlx5-tools", "--package", "mlx5", "--features", "cm"];
-    let mut clippy = build::cargo("clippy");
+    let mut clippy = build::cargo_into(CM, "clippy")?;
     clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
     // The rest of the tests is not affected by the feature.
     for selected in [&["--lib", "perf::cm"][..], &["--test", "perf_cm"]] {
-        let mut test = build::cargo("test");
+        let mut test = build::cargo_into(CM, "test")?;
         test.args(feature).args(selected);
         build::run("cargo test", &mut test)?;
     }

@@ -42,15 +42,19 @@ pub fn check(lint: Lint, length: Length) -> Result {
 }
 
 fn run(lint: Lint, arguments: &[&str]) -> Result {
-    let mut cargo = build::cargo("build");
-    cargo.args(["--quiet", "--workspace", "--bin", "mlx5-torture"]);
-    // With a test beside it, dependencies have the features that they have for the tests, and
-    // nothing is compiled again after these.
-    cargo.args(["--test", "aliases"]);
-    if lint == Lint::On {
-        cargo.args(["--features", "mlx5-torture/lint"]);
-    }
-    build::run("building mlx5-torture", &mut cargo)?;
-    let mut program = Command::new(build::target_directory()?.join("debug/mlx5-torture"));
+    let target = build::target_directory()?;
+    let built = match lint {
+        Lint::Off => {
+            build::programs(&["--bin", "mlx5-torture"])?;
+            target
+        }
+        Lint::On => {
+            let mut cargo = build::cargo_into("torture", "build")?;
+            cargo.args(["--quiet", "--package", "mlx5-torture", "--features", "lint"]);
+            build::run("building mlx5-torture", &mut cargo)?;
+            target.join("torture")
+        }
+    };
+    let mut program = Command::new(built.join("debug/mlx5-torture"));
     build::run("mlx5-torture", program.args(arguments))
 }

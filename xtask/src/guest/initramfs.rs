@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 
 use super::cpio::Archive;
 use super::kernel::Kernel;
-use super::machine::SERVER;
 use super::packages::{self, Root};
 use super::scenario;
 use crate::Result;
@@ -247,35 +246,30 @@ fn libraries(text: &str) -> impl Iterator<Item = &str> {
 /// # Errors
 /// cargo fails.
 pub fn build_programs(server: Option<&str>, programs: &[String]) -> Result<Vec<PathBuf>> {
-    let mut command = build::cargo("build");
-    command.args(["--locked", "--quiet"]);
+    let mut chosen = Vec::new();
     let debug = build::target_directory()?.join("debug");
     let mut files = Vec::new();
     if let Some(server) = server {
-        command.args(["-p", server, "--bin", server]);
+        chosen.extend(["--bin", server]);
         files.push(debug.join(server));
     }
     for program in programs {
         if program == COMMAND {
-            command.args(["-p", "mlx5-tools", "--bin", program]);
+            chosen.extend(["--bin", program]);
             files.push(debug.join(program));
         } else {
-            let package = if program == HOSTILE { SERVER } else { "mlx5" };
-            command.args(["-p", package, "--example", program]);
+            chosen.extend(["--example", program]);
             files.push(debug.join("examples").join(program));
         }
     }
     if !files.is_empty() {
-        build::run("cargo build", &mut command)?;
+        build::programs(&chosen)?;
     }
     Ok(files)
 }
 
 /// The command of the package mlx5-tools.
 const COMMAND: &str = "mlx5";
-
-/// The example of the server's package that attacks the function from inside of a guest.
-const HOSTILE: &str = "hostile_guest";
 
 /// Makes the folder of a run anew.
 ///

@@ -62,9 +62,7 @@ pub fn command(arguments: &[String]) -> Result {
     let mlx5 = match arguments {
         [] => {
             setup::ready(For::Testing)?;
-            let mut cargo = build::cargo("build");
-            cargo.args(["--package", "mlx5-tools"]);
-            build::run("building mlx5-tools", &mut cargo)?;
+            build::programs(&["--bin", "mlx5"])?;
             built
         }
         [given] => {
