@@ -100,7 +100,7 @@ trait Writes: Transport + Sized {
     /// Writes a request of this payload.
     ///
     /// # Safety
-    /// Of [`Sink::put`].
+    /// The contract of [`Sink::put`].
     unsafe fn payload<S: Sink<Self>, P: Payload>(
         sink: &mut S,
         request: &Request,
@@ -114,7 +114,7 @@ trait Responds: Writes {
     /// Writes a READ.
     ///
     /// # Safety
-    /// Of [`Sink::put`].
+    /// The contract of [`Sink::put`].
     unsafe fn read<S: Sink<Self>, L: SgeList>(
         sink: &mut S,
         request: &Request,
@@ -125,7 +125,7 @@ trait Responds: Writes {
     /// Writes an atomic.
     ///
     /// # Safety
-    /// Of [`Sink::put`].
+    /// The contract of [`Sink::put`].
     unsafe fn atomic<S: Sink<Self>>(sink: &mut S, request: &Request, to: Self::To) -> Result;
 }
 
@@ -261,7 +261,7 @@ impl<T: Writes, S: Sink<T>> PutPayload for Directed<'_, S, T> {
 /// Writes a SEND or WRITE.
 ///
 /// # Safety
-/// Of [`Carries::put`].
+/// The contract of [`Carries::put`].
 #[inline(always)]
 unsafe fn write<T: Writes, S: Sink<T>>(sink: &mut S, request: &Request) -> Result {
     let solicited = if request.operation == WRITE { 0 } else { SOLICITED };
@@ -276,7 +276,7 @@ unsafe fn write<T: Writes, S: Sink<T>>(sink: &mut S, request: &Request) -> Resul
 /// Writes a request of a transport that executes all operations.
 ///
 /// # Safety
-/// Of [`Carries::put`].
+/// The contract of [`Carries::put`].
 #[inline(always)]
 unsafe fn respond<T: Responds, S: Sink<T>>(sink: &mut S, request: &Request) -> Result
 where
@@ -305,7 +305,7 @@ where
 }
 
 /// # Safety
-/// Of [`Sink::put`].
+/// The contract of [`Sink::put`].
 unsafe fn nop<T: Transport, S: Sink<T>>(sink: &mut S, request: &Request) -> Result
 where
     Nop: PostOn<T>,

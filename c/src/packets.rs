@@ -34,7 +34,7 @@ pub const PACKET_VLAN: u8 = 64;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Packet {
-    /// Of the receive.
+    /// The id of the receive.
     pub id: u64,
     /// When it came, in the format of the queue.
     pub timestamp: u64,
@@ -42,7 +42,7 @@ pub struct Packet {
     pub status: u32,
     /// Bytes, without the checksum at the end.
     pub byte_len: u32,
-    /// Of the flow that led it here.
+    /// The tag of the flow that led it here.
     pub flow_tag: u32,
     /// The RSS hash.
     pub hash: u32,
@@ -112,7 +112,7 @@ pub struct Packets {
     // Dropped before the claims.
     queue: PacketRq,
     channel: Channel,
-    /// Whether a call has panicked.
+    /// True once a call has panicked.
     broken: bool,
     raw: NonNull<ibv_qp>,
     _claims: [Claim; 2],

@@ -27,7 +27,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 const POSTS: u32 = 2000;
 const MEMORY: usize = 1 << 13;
-/// Where messages go.
+/// The place of messages in the memory.
 const INTO: usize = 1 << 12;
 const LONGEST_WRITE: u32 = 220;
 const LONGEST_SEND: u32 = 236;
@@ -72,7 +72,7 @@ impl Native {
     }
 }
 
-/// What is posted.
+/// A request to post.
 #[derive(Clone, Debug)]
 enum Request {
     WriteInline(Vec<u8>),
@@ -257,13 +257,13 @@ fn wqe(rings: &QpMemory, index: u32, bytes: usize) -> Vec<u8> {
     wqe
 }
 
-/// What both ends have stored so far.
+/// All that both ends have stored so far.
 struct Compared {
     /// The driver's, then the header's.
     rings: [QpMemory; 2],
     /// The half of the register that each has used first.
     halves: [Option<usize>; 2],
-    /// Where the next WQE begins, in blocks.
+    /// The place of the next WQE, in blocks.
     index: u32,
 }
 

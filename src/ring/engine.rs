@@ -15,7 +15,7 @@ use super::source::{CompletionOrder, CompletionSource, CompletionView, SendSourc
 use crate::error::QueueError;
 use crate::ib::INTERNAL;
 
-/// Where a send queue and its CQ lie: `struct mlx5_engine_handles` of `mlx5_engine.h`.
+/// The addresses of a send queue and its CQ: `struct mlx5_engine_handles` of `mlx5_engine.h`.
 ///
 /// The addresses are those of this process. An engine that has others (a GPU) gets them from its own
 /// driver, which maps the memory for it. The doorbell register is on a UAR page, which is memory of

@@ -40,7 +40,7 @@ pub fn cargo_of(subcommand: &str, manifest: &str) -> Command {
 /// Like [`cargo`], into a folder of its own within the usual one.
 ///
 /// For builds with other features than the tests have. The model's library and the one for C have no
-/// hash in their names: beside the tests, they would take the place of those that the tests load.
+/// hash in their names: in the tests' folder, such a build replaces the libraries that the tests load.
 ///
 /// # Errors
 /// cargo cannot be asked for the usual folder.

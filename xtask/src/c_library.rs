@@ -18,13 +18,13 @@ const USAGE: &str = "usage: cargo xtask c-library --prefix DIR | --check";
 /// The number of the binary interface, as in c/build.rs.
 const INTERFACE: u32 = 0;
 
-/// What programs include.
+/// The headers for programs.
 const HEADERS: [&str; 5] = ["mlx5.h", "mlx5.hpp", "mlx5_engine.h", "mlx5_ring.h", "mlx5_wqe.h"];
 
 /// The largest shared library, in bytes.
 const MOST_BYTES: u64 = 2 << 20;
 
-/// What a program that links the static library needs besides.
+/// Libraries that a program needs beside the static one.
 const PRIVATE: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 
 /// `cargo xtask c-library --prefix DIR | --check`.
@@ -113,7 +113,8 @@ fn cmake_config(shared: &str) -> String {
     text + "unset(_mlx5direct)\n"
 }
 
-/// What CMake compares the version with that a program asks for: before 1.0, minor versions differ.
+/// The version that CMake compares with the one that a program asks for: before 1.0, minor versions
+/// differ.
 fn cmake_version(version: &str) -> String {
     let minor = version.rsplit_once('.').map_or(version, |(minor, _)| minor);
     format!(
