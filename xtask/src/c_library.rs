@@ -16,7 +16,7 @@ use crate::setup::{self, For};
 const USAGE: &str = "usage: cargo xtask c-library --prefix DIR | --check";
 
 /// The number of the binary interface, as in c/build.rs.
-const INTERFACE: u32 = 0;
+pub const INTERFACE: u32 = 0;
 
 /// The headers for programs.
 const HEADERS: [&str; 5] = ["mlx5.h", "mlx5.hpp", "mlx5_engine.h", "mlx5_ring.h", "mlx5_wqe.h"];
@@ -59,7 +59,7 @@ pub fn install(prefix: &Path) -> Result {
         copy(&build::root().join("c").join(&header), &prefix.join(&header))?;
     }
     copy(&built.join("libmlx5direct.a"), &library.join("libmlx5direct.a"))?;
-    let shared = format!("libmlx5direct.so.{version}");
+    let shared = shared_file()?;
     copy(&built.join("libmlx5direct.so"), &library.join(&shared))?;
     link(&shared, &library.join(format!("libmlx5direct.so.{INTERFACE}")))?;
     link(&shared, &library.join("libmlx5direct.so"))?;
@@ -73,6 +73,14 @@ pub fn install(prefix: &Path) -> Result {
         return Err(format!("the shared library has {bytes} bytes, and {MOST_BYTES} are allowed"));
     }
     Ok(())
+}
+
+/// The name of the shared library's file.
+///
+/// # Errors
+/// The workspace names no version.
+pub fn shared_file() -> Result<String> {
+    Ok(format!("libmlx5direct.so.{}", release::version()?))
 }
 
 /// The file for pkg-config.

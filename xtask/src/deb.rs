@@ -112,6 +112,8 @@ fn make() -> Result<Made> {
     fill_tools(&tools)?;
     let dev = Stage::new(&folder, &DEV);
     c_library::install(&dev.root().join("usr"))?;
+    let shared = format!("usr/lib/{}", c_library::shared_file()?);
+    dev.share(&shared, ("libmlx5direct", c_library::INTERFACE))?;
     Ok(Made { tools: tools.pack()?, dev: dev.pack()? })
 }
 

@@ -85,6 +85,17 @@ impl Stage {
             .map_err(|error| format!("{}: {error}", to.display()))
     }
 
+    /// Says that a library in place, of this soname, is for programs of other packages, too. Takes its
+    /// symbols out.
+    pub(super) fn share(&self, file: &str, (name, interface): (&str, u32)) -> Result {
+        let path = self.root.join(file);
+        self.strip(&path, file, 0o644)?;
+        let (package, version) = (self.package.name, release::version()?);
+        let needed = format!("{name} {interface} {package} (>= {version})\n");
+        self.write("DEBIAN/shlibs", needed.as_bytes())?;
+        self.write("DEBIAN/triggers", b"activate-noawait ldconfig\n")
+    }
+
     /// The license and the changelog.
     fn documents(&self) -> Result {
         let name = self.package.name;
@@ -146,9 +157,11 @@ impl Stage {
         self.write("DEBIAN/md5sums", sums.as_bytes())
     }
 
-    /// All files outside of `DEBIAN`.
+    /// All files outside of `DEBIAN`, without symbolic links.
     fn installed(&self) -> Result<Vec<PathBuf>> {
-        files(&self.root.join("usr"))
+        let mut installed = files(&self.root.join("usr"))?;
+        installed.retain(|path| !path.is_symlink());
+        Ok(installed)
     }
 
     /// Writes a file through gzip.
