@@ -3,7 +3,7 @@
 
 use super::own::{InRing, Place};
 use super::queue::SendQueue;
-use super::wqes::changes_keys;
+use super::wqes::{changes_keys, is_signaled};
 use crate::doorbell::Lent;
 use crate::ib::Transport;
 use crate::ring::PostError;
@@ -136,12 +136,27 @@ impl<T: Transport> SendQueue<T> {
             ring.grant(clear);
             return Ok(());
         }
-        ring.refill();
-        if O::LONG_DS != 0 || !self.post_words(lent, id, operation, &mut Place::default())? {
-            let mut batch = self.batch();
-            batch.append_ref(id, operation)?;
-            batch.commit(lent)?;
+        ring.settle();
+        // A signaled request may take the last block and slot, which a queue of one request always
+        // has to. After it, no block has to be kept for one.
+        let signaled = is_signaled(ring.flags(operation));
+        if signaled {
+            ring.grant_all();
+        } else {
+            ring.grant_most();
         }
+        let posted = self.post_clear(lent, id, operation, &mut Place::default());
+        if signaled && matches!(posted, Ok(true)) {
+            self.ring.grant_all();
+        } else {
+            self.ring.grant_most();
+        }
+        if posted? {
+            return Ok(());
+        }
+        let mut batch = self.batch();
+        batch.append_ref(id, operation)?;
+        batch.commit(lent)?;
         // If this request is signaled, no block has to be kept for one any more.
         self.ring.grant_most();
         Ok(())

@@ -149,10 +149,20 @@ impl SendRing {
 
     /// Grants as much as possible, after everything that was written and not posted is abandoned.
     pub(in crate::ring) fn refill(&mut self) {
+        self.settle();
+        self.grant_most();
+    }
+
+    /// Ends a run of key changes, and abandons everything that was written and not posted.
+    pub(super) fn settle(&mut self) {
         // The head always passes here before it has gone round the ring.
         self.state.end_run();
         self.state.abandon();
-        self.grant_most();
+    }
+
+    /// Grants all free blocks and slots, where the next or the last request is signaled.
+    pub(super) fn grant_all(&mut self) {
+        self.grant(self.state.clear_keeping(self.end(), 0));
     }
 
     /// Grants as much as possible.
