@@ -1,9 +1,9 @@
 //! A queue pair with its queues and memory: of either side.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mlx5::connect::{ConnectionData, LocalPort};
-use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendDone, SendOperation, Status};
+use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendDone, SendOperation, Status, Timestamp};
 use mlx5::devx::{ByCommand, Firmware};
 use mlx5::expert::ReceiveSource;
 use mlx5::expert::{Makes, Verbs};
@@ -25,9 +25,24 @@ use crate::verdict::{Verdict, failed, holds, lacking, same};
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// The longest wait for one completion or event.
-    pub patience: std::time::Duration,
+    pub patience: Duration,
     /// The deliberate mistake.
     pub spoiled: Spoiled,
+}
+
+impl Terms {
+    /// The completion as the active side sees it.
+    pub fn seen(self, mut completion: Completion) -> Completion {
+        if self.spoiled == Spoiled::Own {
+            match &mut completion {
+                Completion::Send(done) => done.id ^= 0x100,
+                Completion::Receive(done) => done.id ^= 0x100,
+                Completion::Failed(failure) => failure.id ^= 0x100,
+                Completion::UnexpectedCqe(_) => {}
+            }
+        }
+        completion
+    }
 }
 
 /// A deliberate mistake of a run, to see that cases notice.
@@ -95,7 +110,7 @@ impl Base {
         mine: &ConnectionData,
         theirs: &ConnectionData,
     ) -> RtrAttributes {
-        let wait = std::time::Duration::from_micros(shape.rnr_micros.into());
+        let wait = Duration::from_micros(shape.rnr_micros.into());
         RtrAttributes { min_rnr_timer: RnrTimer::at_least(wait), ..self.local.rtr(mine, theirs) }
     }
 
@@ -111,7 +126,7 @@ impl Base {
 
     /// Sets the limits of trying again.
     pub fn limits(&self, shape: &Shape, attributes: RtsAttributes) -> RtsAttributes {
-        let timeout = std::time::Duration::from_micros(shape.timeout_micros.into());
+        let timeout = Duration::from_micros(shape.timeout_micros.into());
         RtsAttributes {
             timeout: AckTimeout::at_least(timeout),
             retry_cnt: shape.retries,
@@ -423,7 +438,7 @@ impl<T: Transport, B: Makes<T>> Side<T, B> {
     }
 
     /// The longest wait for a completion.
-    pub fn patience(&self) -> std::time::Duration {
+    pub fn patience(&self) -> Duration {
         self.terms.patience
     }
 
@@ -465,25 +480,19 @@ impl<T: Transport, B: Makes<T>> Side<T, B> {
 
     /// Waits for a completion.
     pub fn next(&mut self) -> Verdict<Completion> {
-        let deadline = Instant::now() + self.terms.patience;
-        loop {
-            if let Some(mut completion) = self.try_next()? {
-                if self.terms.spoiled == Spoiled::Own {
-                    match &mut completion {
-                        Completion::Send(done) => done.id ^= 0x100,
-                        Completion::Receive(done) => done.id ^= 0x100,
-                        Completion::Failed(failure) => failure.id ^= 0x100,
-                        Completion::UnexpectedCqe(_) => {}
-                    }
-                }
-                return Ok(completion);
-            }
-            if Instant::now() > deadline {
-                let patience = self.terms.patience;
-                return Err(failed(format!("no completion within {patience:?}")));
-            }
-            std::thread::yield_now();
-        }
+        let terms = self.terms;
+        until(terms.patience, || self.poll()).map(|completion| terms.seen(completion))
+    }
+
+    /// Waits for a completion, and returns it with its time.
+    pub fn next_timed(&mut self) -> Verdict<(Completion, Option<Timestamp>)> {
+        let (terms, send, completions) = (self.terms, &mut self.send, &mut self.completions);
+        let poll = || match &mut self.receive {
+            Receive::None => completions.poll_timed(send),
+            Receive::Own(queue) => completions.poll_timed(&mut (&mut *send, queue)),
+            Receive::Shared(queue) => completions.poll_timed(&mut (&mut *send, queue)),
+        };
+        until(terms.patience, poll).map(|(completion, time)| (terms.seen(completion), time))
     }
 
     /// Waits for the success of a request.
@@ -545,12 +554,20 @@ fn names(status: &[Status]) -> String {
 pub fn wait(
     completions: &mut CqReader,
     queues: &mut impl mlx5::ring::Queues,
-    patience: std::time::Duration,
+    patience: Duration,
 ) -> Verdict<Completion> {
+    until(patience, || completions.poll(queues))
+}
+
+/// Polls until something comes.
+pub fn until<R>(
+    patience: Duration,
+    mut poll: impl FnMut() -> Result<Option<R>, PollError>,
+) -> Verdict<R> {
     let deadline = Instant::now() + patience;
     loop {
-        if let Some(completion) = completions.poll(queues)? {
-            return Ok(completion);
+        if let Some(result) = poll()? {
+            return Ok(result);
         }
         if Instant::now() > deadline {
             return Err(failed(format!("no completion within {patience:?}")));

@@ -36,10 +36,14 @@ mod at {
     pub const TIMER_HIGH: u64 = 0x1000;
     pub const TIMER_LOW: u64 = 0x1004;
     pub const HEALTH: u64 = 0x1010;
+    pub const REAL_TIME_HIGH: u64 = 0x1040;
+    pub const REAL_TIME_LOW: u64 = 0x1044;
 }
 
 /// Revision of the command interface.
 const INTERFACE: u32 = 5;
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds between two values of the health counter.
 const HEARTBEAT: u64 = 10_000_000;
 
@@ -120,6 +124,8 @@ impl Registers {
             at::TIMER_HIGH => (way.profile.ticks(way.clock.now()) >> 32) as u32,
             at::TIMER_LOW => way.profile.ticks(way.clock.now()) as u32,
             at::HEALTH => (way.clock.now() / HEARTBEAT) as u32 & 0x00ff_ffff,
+            at::REAL_TIME_HIGH => (way.clock.now() / SECOND) as u32,
+            at::REAL_TIME_LOW => (way.clock.now() % SECOND) as u32,
             _ => 0,
         }
     }

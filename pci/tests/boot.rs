@@ -128,6 +128,21 @@ fn timer_and_health_counter_advance() {
 }
 
 #[test]
+fn the_real_time_clock_advances_by_nanoseconds_within_seconds() {
+    let mut client = connect_last(&serve(1, Link::Roce)[0]);
+    client.start();
+    let mut last = (0, 0);
+    while last.0 == 0 {
+        let (seconds, nanoseconds) = (client.word(0x1040), client.word(0x1044));
+        if client.word(0x1040) == seconds {
+            assert!(nanoseconds < 1_000_000_000);
+            assert!((seconds, nanoseconds) > last, "{seconds} {nanoseconds} after {last:?}");
+            last = (seconds, nanoseconds);
+        }
+    }
+}
+
+#[test]
 fn a_reset_stops_the_hca() {
     let mut driver = driver(Link::InfiniBand);
     type Reset = fn(&mut Client);

@@ -9,6 +9,8 @@
 [ "$GUESTS" = 1 ] || start_link
 start_driver
 if [ "$GUESTS" = 1 ]; then
+    # The case times.real compares with the PTP clock.
+    [ "$LINK" != roce ] || ls -d /sys/class/infiniband/*/device/ptp/ptp* || fail "no PTP clock"
     status=0
     mlx5 conform --report /tmp/report.json || status=$?
     keep /tmp/report.json "guest-$KERNEL-$LINK.json"

@@ -1,20 +1,22 @@
 //! Raw Ethernet packets.
 
-use mlx5::cqe::{SendOperation, Status};
+use mlx5::cqe::{Completion, SendOperation, Status};
 use mlx5::expert::Dump;
 use mlx5::ib::RawPacket;
-use mlx5::ring::CqReader;
-use mlx5::verbs::QueuePairBuilder;
-use mlx5::wqe::{EthSend, EthTso, Inline, Nop, Sge};
+use mlx5::ring::{CqReader, Prepared};
+use mlx5::verbs::{QueuePairBuilder, RateLimit};
+use mlx5::wqe::{
+    EthMultiPacket, EthSend, EthTso, Field, Inline, InlineBytes, MixedPacket, Nop, Sge,
+};
 
 use crate::bed::mac;
 use crate::bench::Bench;
 use crate::case::{Case, Need};
 use crate::message::{Arrival, Kind, PacketDoor, Shape};
-use crate::side::{Receive, Side};
-use crate::verdict::{Verdict, failed, holds, same};
+use crate::side::{Receive, Side, wait};
+use crate::verdict::{Verdict, failed, holds, lacking, same};
 
-const NEEDS: &[Need] = &[Need::Ethernet, Need::RawPackets];
+pub(super) const NEEDS: &[Need] = &[Need::Ethernet, Need::RawPackets];
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("ethernet.pointer", "A packet in memory, in pieces, arrives by its flow.", pointer)
@@ -38,6 +40,20 @@ pub(crate) const CASES: &[Case] = &[
         large_send,
     )
     .needs(NEEDS),
+    Case::new(
+        "ethernet.multi-packet",
+        "Several packets of one WQE arrive in their order, with one completion.",
+        multi_packet,
+    )
+    .needs(NEEDS),
+    Case::new(
+        "ethernet.prepared",
+        "A packet that was written ahead leaves when it is fired, with its fields of then.",
+        prepared,
+    )
+    .needs(NEEDS),
+    Case::new("ethernet.rate", "Packets of a queue pair whose rate is limited arrive.", rate)
+        .needs(NEEDS),
     Case::new("ethernet.other", "A packet that no flow wants does not arrive.", other).needs(NEEDS),
     Case::new("ethernet.nop", "NOP and DUMP complete and send nothing.", nop).needs(NEEDS),
     Case::new("ethernet.local-length", "A packet beyond the MTU is IBV_WC_LOC_LEN_ERR.", too_long)
@@ -50,13 +66,13 @@ pub(crate) const CASES: &[Case] = &[
     .needs(NEEDS),
 ];
 
-struct Line {
-    side: Side<RawPacket>,
+pub(super) struct Line {
+    pub(super) side: Side<RawPacket>,
     to: PacketDoor,
     from: [u8; 6],
 }
 
-fn connect(bench: &mut Bench) -> Verdict<Line> {
+pub(super) fn connect(bench: &mut Bench) -> Verdict<Line> {
     let (base, shape) = (&bench.base, Shape { inline: 100, ..Shape::default() });
     let port = base.local.attributes().port;
     let from = mac(&base.context, port)?;
@@ -79,7 +95,7 @@ fn connect(bench: &mut Bench) -> Verdict<Line> {
 
 impl Line {
     /// A packet of UDP over IPv4 to the peer, without checksums.
-    fn udp(&self, payload: &[u8]) -> Vec<u8> {
+    pub(super) fn udp(&self, payload: &[u8]) -> Vec<u8> {
         self.udp_to(self.to.udp_port, payload)
     }
 
@@ -102,7 +118,7 @@ impl Line {
 }
 
 /// Waits for a packet, and returns whether its checksums fit.
-fn arrives(bench: &mut Bench, id: u64, length: usize) -> Verdict<bool> {
+pub(super) fn arrives(bench: &mut Bench, id: u64, length: usize) -> Verdict<bool> {
     match bench.peer.next()? {
         Arrival::Packet { id: met, length: bytes, checksums_ok } => {
             same("the peer's packet", (met, bytes as usize), (id, length))?;
@@ -195,6 +211,78 @@ fn large_send(bench: &mut Bench) -> Verdict {
         bench.peer.has(at + 54, &payload[1400 * piece..1400 * piece + 64])?;
         let sequence = 100 + 1400 * piece as u32;
         bench.peer.has(at + 38, &sequence.to_be_bytes())?;
+    }
+    Ok(())
+}
+
+fn multi_packet(bench: &mut Bench) -> Verdict {
+    let mut line = connect(bench)?;
+    if line.side.send()?.limits().max_packets == 0 {
+        return Err(lacking("the device takes one packet by a WQE"));
+    }
+    let packets: Vec<_> = (0..5u8).map(|at| line.udp(&vec![at; 18 + usize::from(at)])).collect();
+    for id in 0..packets.len() {
+        bench.peer.receive(id as u64, 2000 * id as u32, 2000)?;
+    }
+    line.side.memory.write(0, &packets[1]);
+    line.side.memory.write(200, &packets[4]);
+    let burst = [
+        MixedPacket::Inline(&packets[0]),
+        MixedPacket::Memory(line.side.sge(0, packets[1].len())),
+        MixedPacket::Inline(&packets[2]),
+        MixedPacket::Inline(&packets[3]),
+        MixedPacket::Memory(line.side.sge(200, packets[4].len())),
+    ];
+    line.side.post(7, EthMultiPacket::new(burst).checksums().signaled())?;
+    line.side.sent(7, SendOperation::MultiPacket)?;
+    for (id, packet) in packets.iter().enumerate() {
+        let fits = arrives(bench, id as u64, packet.len())?;
+        holds(fits, format!("the checksums of packet {id} do not fit"))?;
+        bench.peer.has(2000 * id as u32 + 42, &packet[42..])?;
+    }
+    line.side.is_quiet()
+}
+
+/// A number in the payload, behind the headers.
+const NUMBER: Field<42, 8> = Field;
+
+fn prepared(bench: &mut Bench) -> Verdict {
+    let mut line = connect(bench)?;
+    let packet: [u8; 90] = line.udp(&[7; 48]).try_into().map_err(|_| failed("not 90 bytes"))?;
+    let mut prepared = Prepared::new(line.side.take_send()?);
+    for id in 0..10_u64 {
+        bench.peer.receive(id, 0, 2000)?;
+        prepared.prepare(id, EthSend::new(InlineBytes(packet)).checksums().signaled())?;
+        bench.peer.is_quiet()?;
+        prepared.fire(NUMBER.with(id.to_be_bytes()))?;
+        let patience = line.side.patience();
+        match wait(&mut line.side.completions, &mut prepared, patience)? {
+            Completion::Send(done) => same("fired packet", done.id, id)?,
+            other => return Err(failed(format!("instead of packet {id}: {other:?}"))),
+        }
+        holds(arrives(bench, id, packet.len())?, "the device's checksums do not fit")?;
+        bench.peer.has(42, &id.to_be_bytes())?;
+        bench.peer.has(50, &[7; 40])?;
+    }
+    Ok(())
+}
+
+fn rate(bench: &mut Bench) -> Verdict {
+    let mut line = connect(bench)?;
+    let range = bench.base.context.rate_range()?;
+    if !range.has::<RawPacket>() {
+        return Err(lacking("the device limits no rates of raw packets"));
+    }
+    for (id, kbps) in [range.min_kbps.max(100_000), range.max_kbps, 0].into_iter().enumerate() {
+        line.side.qp()?.set_rate_limit(RateLimit::new(kbps))?;
+        let bytes = line.udp(&[id as u8; 1400]);
+        bench.peer.receive(id as u64, 0, 2000)?;
+        line.side.memory.write(0, &bytes);
+        let send = EthSend::new(line.side.sge(0, bytes.len()));
+        line.side.post(id as u64, send.signaled())?;
+        line.side.sent(id as u64, SendOperation::Send)?;
+        arrives(bench, id as u64, bytes.len())?;
+        bench.peer.has(42, &bytes[42..106])?;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ mod order;
 mod queues;
 mod rc;
 mod recovery;
+mod times;
 mod uc;
 mod ud;
 mod xrc;
@@ -35,6 +36,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         order::CASES,
         queues::CASES,
         events::CASES,
+        times::CASES,
         devx::CASES,
         endpoint::CASES,
     ];

@@ -28,7 +28,7 @@ pub(crate) const CASES: &[Case] = &[
     ),
 ];
 
-fn connect(bench: &mut Bench) -> Verdict<(Side<Uc>, Door)> {
+pub(super) fn connect(bench: &mut Bench) -> Verdict<(Side<Uc>, Door)> {
     let shape = Shape::default();
     let mut side = Side::new(&bench.base, &shape)?;
     let door = bench.peer.open(Kind::Uc, &shape)?;

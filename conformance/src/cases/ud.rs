@@ -16,7 +16,7 @@ use crate::side::Side;
 use crate::verdict::{Verdict, same};
 
 /// Bytes before a datagram: the global route header.
-const HEADER: u32 = 40;
+pub(super) const HEADER: u32 = 40;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("ud.send", "A datagram arrives behind 40 bytes, with its source queue pair.", send),
@@ -36,7 +36,7 @@ pub(crate) const CASES: &[Case] = &[
     ),
 ];
 
-fn open(bench: &mut Bench) -> Verdict<(Side<Ud>, UdAddress)> {
+pub(super) fn open(bench: &mut Bench) -> Verdict<(Side<Ud>, UdAddress)> {
     let (side, address, _) = open_with(bench, QKEY)?;
     Ok((side, address))
 }

@@ -271,12 +271,9 @@ const REAL_TIME_FORMAT: u32 = 2;
 /// A capability: both formats.
 const BOTH_FORMATS: u64 = 2;
 
-/// Returns the formats that the times of queues may have. In a virtual machine, Linux's driver would
-/// set the PTP clock of a device with real time, and the function has none.
+/// Returns the formats that the times of queues may have.
 fn timestamp_formats(card: &Card) -> u64 {
-    let offered = card.identity.profile.has(Feature::RealTime)
-        && card.identity.bus == Bus::Process
-        && card.identity.link == Link::Roce;
+    let offered = card.identity.profile.has(Feature::RealTime) && card.identity.link == Link::Roce;
     if offered { BOTH_FORMATS } else { 0 }
 }
 
