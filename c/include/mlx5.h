@@ -104,6 +104,21 @@ enum mlx5_operation {
 	MLX5_OP_FETCH_ADD = 7,
 	/* All: does nothing, and completes behind the requests before it. */
 	MLX5_OP_NOP = 8,
+	/* RC, DC, XRC: a SEND that also invalidates the peer's key in rkey, a memory window's of type 2. */
+	MLX5_OP_SEND_INVALIDATE = 9,
+	/* RC, DC, XRC: the key of this side in rkey, a memory window's of type 2, opens nothing any more. No memory. */
+	MLX5_OP_LOCAL_INVALIDATE = 10,
+	/* RC, DC, XRC: compares the bits in compare_mask, and replaces those in swap_mask. */
+	MLX5_OP_MASKED_COMPARE_SWAP = 11,
+	/* RC, DC, XRC: adds field by field: no carry leaves a field, whose most significant bit is set in swap_mask. */
+	MLX5_OP_MASKED_FETCH_ADD = 12,
+	/* Packets: TSO. The first entry of sg_list has the headers of Ethernet, IP and TCP, which are copied into the WQE
+	 * and stand before each packet; the others are the payload, which the device cuts into pieces of immediate
+	 * bytes. */
+	MLX5_OP_LARGE_SEND = 13,
+	/* Packets: each entry of sg_list is a packet. One completion reports all; with a failure, those before it may
+	 * have left. At most 58 entries; of MLX5_INLINE ones, each takes (4 + length) / 16 places, rounded up. */
+	MLX5_OP_MULTI_PACKET = 14,
 	/* Completions only: a receive took a SEND, or failed. */
 	MLX5_OP_RECEIVE = 32,
 	MLX5_OP_RECEIVE_IMM = 33,
@@ -121,12 +136,12 @@ enum {
 	MLX5_SIGNALED = 1,
 	/* Starts when the READs and atomics before it are done. */
 	MLX5_FENCED = 2,
-	/* SEND, SEND_IMM, WRITE_IMM: raises an event at a peer that armed for solicited ones. */
+	/* SENDs, WRITE_IMM: raises an event at a peer that armed for solicited ones. */
 	MLX5_SOLICITED = 4,
-	/* SEND, SEND_IMM, WRITE, WRITE_IMM: the bytes at the addresses of sg_list are copied into the WQE during
+	/* SENDs, WRITEs, MULTI_PACKET: the bytes at the addresses of sg_list are copied into the WQE during
 	 * the call. Their lkeys are not used, and the memory is free afterwards. */
 	MLX5_INLINE = 8,
-	/* SEND of a packet: the device fills the checksums of IPv4, and of TCP or UDP, in. */
+	/* Packets: the device fills the checksums of IPv4, and of TCP or UDP, in. */
 	MLX5_CHECKSUMS = 16,
 	/* SEND of a packet: the first entry of sg_list is copied into the WQE, as MLX5_INLINE does, and the others are
 	 * read by the device. Devices before ConnectX-5 need the first 18 bytes so. */
@@ -150,12 +165,14 @@ struct mlx5_request {
 	uint32_t flags;                /* MLX5_SIGNALED, ... */
 	const struct ibv_sge *sg_list; /* the payload; READ: where it goes; atomics: 8 bytes for the old value */
 	uint32_t num_sge;
-	uint32_t immediate;            /* *_IMM, in host byte order: ntohl(imm_data) of verbs; MLX5_VLAN: the tag */
+	uint32_t immediate;            /* *_IMM, in host byte order: ntohl(imm_data) of verbs; MLX5_VLAN: the tag; LARGE_SEND: bytes of payload in a packet */
 	uint64_t remote_addr;          /* WRITE, READ, atomics: the peer's memory */
-	uint32_t rkey;
+	uint32_t rkey;                 /* its key; *_INVALIDATE: the key that is invalidated */
 	uint32_t reserved;             /* 0 */
 	uint64_t compare_add;          /* atomics, in host byte order: what is compared, or added */
 	uint64_t swap;                 /* COMPARE_SWAP: the new value */
+	uint64_t compare_mask;         /* MASKED_COMPARE_SWAP: the bits that are compared */
+	uint64_t swap_mask;            /* MASKED_COMPARE_SWAP: the bits that are replaced; MASKED_FETCH_ADD: ends of fields */
 	const struct mlx5_address *address; /* UD, DC, XRC: the destination; not of a NOP */
 };
 

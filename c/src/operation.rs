@@ -3,8 +3,10 @@
 use mlx5::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 use mlx5::ring::{Batch, PostError, SendQueue};
 use mlx5::wqe::{
-    CompareSwap, DcAddress, EthSend, FetchAdd, Nop, Payload, PostOn, RdmaRead, RdmaWrite,
-    RdmaWriteImm, SendImm, SendMessage, SgeList, UdAddress, XrcAddress,
+    Bits, CompareSwap, DcAddress, EncodeError, EthMultiPacket, EthSend, EthTso, FetchAdd, Inline,
+    LocalInvalidate, MaskedCompareSwap, MaskedFetchAdd, Nop, PacketList, Payload, PostOn, RdmaRead,
+    RdmaWrite, RdmaWriteImm, SendImm, SendInvalidate, SendMessage, Sge, SgeList, UdAddress,
+    XrcAddress,
 };
 
 use crate::address::Address;
@@ -73,6 +75,15 @@ const READ: u32 = Operation::Read as u32;
 const COMPARE_SWAP: u32 = Operation::CompareSwap as u32;
 const FETCH_ADD: u32 = Operation::FetchAdd as u32;
 const NOP: u32 = Operation::Nop as u32;
+const SEND_INVALIDATE: u32 = Operation::SendInvalidate as u32;
+const LOCAL_INVALIDATE: u32 = Operation::LocalInvalidate as u32;
+const MASKED_COMPARE_SWAP: u32 = Operation::MaskedCompareSwap as u32;
+const MASKED_FETCH_ADD: u32 = Operation::MaskedFetchAdd as u32;
+const LARGE_SEND: u32 = Operation::LargeSend as u32;
+const MULTI_PACKET: u32 = Operation::MultiPacket as u32;
+
+/// More packets than any WQE has.
+const MOST_PACKETS: usize = 64;
 
 /// An operation with the request's flags.
 macro_rules! flagged {
@@ -109,8 +120,19 @@ trait Writes: Transport + Sized {
     ) -> Result;
 }
 
-/// A transport that also executes READ and atomics.
+/// A transport that also executes READ, atomics and SEND with invalidate.
 trait Responds: Writes {
+    /// Writes a SEND with invalidate.
+    ///
+    /// # Safety
+    /// The contract of [`Sink::put`].
+    unsafe fn invalidate<S: Sink<Self>, P: Payload>(
+        sink: &mut S,
+        request: &Request,
+        to: Self::To,
+        payload: P,
+    ) -> Result;
+
     /// Writes a READ.
     ///
     /// # Safety
@@ -192,6 +214,18 @@ macro_rules! writes {
 macro_rules! responds {
     ($transport:ty, |$operation:ident, $at:ident| $directed:expr) => {
         impl Responds for $transport {
+            unsafe fn invalidate<S: Sink<Self>, P: Payload>(
+                sink: &mut S,
+                request: &Request,
+                $at: Self::To,
+                payload: P,
+            ) -> Result {
+                let send = SendInvalidate::new(payload, request.rkey);
+                let $operation = flagged!(request, send, solicited);
+                // SAFETY: this function's contract.
+                Ok(unsafe { sink.put(request.id, $directed) }?)
+            }
+
             #[inline(always)]
             unsafe fn read<S: Sink<Self>, L: SgeList>(
                 sink: &mut S,
@@ -209,19 +243,37 @@ macro_rules! responds {
                 request: &Request,
                 $at: Self::To,
             ) -> Result {
+                let (id, remote) = (request.id, request.remote());
+                let Request { compare_add, swap, compare_mask, swap_mask, .. } = *request;
                 // SAFETY: this function's contract.
                 unsafe {
-                    let (old, remote) = (request.word()?, request.remote());
-                    if request.operation == COMPARE_SWAP {
-                        let swap = CompareSwap::new(old, remote, request.compare_add, request.swap);
-                        let $operation = flagged!(request, swap);
-                        Ok(sink.put(request.id, $directed)?)
-                    } else {
-                        let add = FetchAdd::new(old, remote, request.compare_add);
-                        let $operation = flagged!(request, add);
-                        Ok(sink.put(request.id, $directed)?)
-                    }
+                    let old = request.word()?;
+                    match request.operation {
+                        COMPARE_SWAP => {
+                            let swap = CompareSwap::new(old, remote, compare_add, swap);
+                            let $operation = flagged!(request, swap);
+                            sink.put(id, $directed)
+                        }
+                        FETCH_ADD => {
+                            let add = FetchAdd::new(old, remote, compare_add);
+                            let $operation = flagged!(request, add);
+                            sink.put(id, $directed)
+                        }
+                        MASKED_COMPARE_SWAP => {
+                            let compare = Bits::new(compare_add, compare_mask);
+                            let swap = Bits::new(swap, swap_mask);
+                            let swap = MaskedCompareSwap::new(old, remote, compare, swap);
+                            let $operation = flagged!(request, swap);
+                            sink.put(id, $directed)
+                        }
+                        _ => {
+                            let add = MaskedFetchAdd::new(old, remote, compare_add);
+                            let $operation = flagged!(request, add.fields(swap_mask));
+                            sink.put(id, $directed)
+                        }
+                    }?;
                 }
+                Ok(())
             }
         }
 
@@ -258,6 +310,18 @@ impl<T: Writes, S: Sink<T>> PutPayload for Directed<'_, S, T> {
     }
 }
 
+/// The payload of a SEND with invalidate.
+struct Invalidating<'a, S, T: Writes>(Directed<'a, S, T>);
+
+impl<T: Responds, S: Sink<T>> PutPayload for Invalidating<'_, S, T> {
+    #[inline(always)]
+    fn payload<P: Payload>(self, payload: P) -> Result {
+        let Directed { sink, request, to } = self.0;
+        // SAFETY: only `respond` makes the value, under the contract of `Sink::put`.
+        unsafe { T::invalidate(sink, request, to, payload) }
+    }
+}
+
 /// Writes a SEND or WRITE.
 ///
 /// # Safety
@@ -281,6 +345,7 @@ unsafe fn write<T: Writes, S: Sink<T>>(sink: &mut S, request: &Request) -> Resul
 unsafe fn respond<T: Responds, S: Sink<T>>(sink: &mut S, request: &Request) -> Result
 where
     Nop: PostOn<T>,
+    LocalInvalidate: PostOn<T>,
 {
     // SAFETY: this function's contract.
     unsafe {
@@ -294,9 +359,19 @@ where
                     list => T::read(sink, request, to, list),
                 }
             }
-            COMPARE_SWAP | FETCH_ADD => {
+            COMPARE_SWAP | FETCH_ADD | MASKED_COMPARE_SWAP | MASKED_FETCH_ADD => {
                 request.check(SIGNALED | FENCED)?;
                 T::atomic(sink, request, T::to(request)?)
+            }
+            SEND_INVALIDATE => {
+                request.check(SIGNALED | FENCED | INLINE | SOLICITED)?;
+                let to = T::to(request)?;
+                request.with_payload(Invalidating(Directed::<S, T> { sink, request, to }))
+            }
+            LOCAL_INVALIDATE => {
+                request.check(SIGNALED | FENCED)?;
+                let invalidate = LocalInvalidate::new(request.rkey);
+                Ok(sink.put(request.id, flagged!(request, invalidate))?)
             }
             NOP => nop(sink, request),
             _ => Err(request.not_on::<T>()),
@@ -403,31 +478,103 @@ impl<S: Sink<RawPacket>> PutPayload for Packet<'_, S> {
 impl Carries for RawPacket {
     #[inline]
     unsafe fn put<S: Sink<Self>>(sink: &mut S, request: &Request) -> Result {
-        match request.operation {
-            SEND => {}
-            // SAFETY: this function's contract.
-            NOP => return unsafe { nop(sink, request) },
-            _ => return Err(request.not_on::<Self>()),
-        }
-        request.check(SIGNALED | INLINE | CHECKSUMS | INLINE_HEADER | VLAN)?;
         // SAFETY: this function's contract.
         unsafe {
+            match request.operation {
+                SEND => {}
+                NOP => return nop(sink, request),
+                LARGE_SEND => return large_send(sink, request),
+                MULTI_PACKET => return multi_packet(sink, request),
+                _ => return Err(request.not_on::<Self>()),
+            }
+            request.check(SIGNALED | INLINE | CHECKSUMS | INLINE_HEADER | VLAN)?;
             if request.flags & INLINE_HEADER == 0 {
                 return request.with_payload(Packet { sink, request, header: &[] });
             }
-            let [header, rest @ ..] = entries(request.sg_list, request.num_sge)? else {
-                return Err(Failed::argument("MLX5_INLINE_HEADER needs an entry for the header"));
-            };
             if request.flags & (INLINE | VLAN) != 0 {
                 return Err(Failed::argument(
                     "MLX5_INLINE_HEADER excludes MLX5_INLINE and MLX5_VLAN, which take its place",
                 ));
             }
-            let packet = Packet { sink, request, header: inline_bytes(header)? };
+            let (header, rest) = split(request)?;
+            let packet = Packet { sink, request, header };
             match rest {
                 [one] => packet.payload(*one),
                 list => packet.payload(list),
             }
         }
     }
+}
+
+/// Returns the bytes of the first entry, and the other entries.
+///
+/// # Safety
+/// The request's list, and the memory of its first entry, are readable.
+unsafe fn split(request: &Request) -> Result<(&[u8], &[Sge])> {
+    // SAFETY: this function's contract.
+    unsafe {
+        match entries(request.sg_list, request.num_sge)? {
+            [header, rest @ ..] => Ok((inline_bytes(header)?, rest)),
+            [] => Err(Failed::argument("sg_list needs a first entry, for the header")),
+        }
+    }
+}
+
+/// Writes a TSO request.
+///
+/// # Safety
+/// The contract of [`Carries::put`].
+unsafe fn large_send<S: Sink<RawPacket>>(sink: &mut S, request: &Request) -> Result {
+    request.check(SIGNALED | CHECKSUMS)?;
+    let mss = match u16::try_from(request.immediate) {
+        Ok(mss) if mss != 0 => mss,
+        _ => return Err(Failed::argument("immediate, the payload of a packet, is not 1 to 65535")),
+    };
+    // SAFETY: this function's contract.
+    unsafe {
+        let (header, payload) = split(request)?;
+        let mut send = EthTso::new(header, mss, payload);
+        if request.flags & CHECKSUMS != 0 {
+            send = send.checksums();
+        }
+        Ok(sink.put(request.id, send.signaled_if(request.flags & SIGNALED != 0))?)
+    }
+}
+
+/// Writes a multi-packet request: each entry is a packet.
+///
+/// # Safety
+/// The contract of [`Carries::put`].
+unsafe fn multi_packet<S: Sink<RawPacket>>(sink: &mut S, request: &Request) -> Result {
+    request.check(SIGNALED | CHECKSUMS | INLINE)?;
+    // SAFETY: this function's contract.
+    unsafe {
+        let list = entries(request.sg_list, request.num_sge)?;
+        if request.flags & INLINE == 0 {
+            return packets(sink, request, list);
+        }
+        let mut inline = [Inline(&[]); MOST_PACKETS];
+        let Some(inline) = inline.get_mut(..list.len()) else {
+            return Err(PostError::Encode(EncodeError::TooManyPackets).into());
+        };
+        for (packet, entry) in inline.iter_mut().zip(list) {
+            *packet = Inline(inline_bytes(entry)?);
+        }
+        packets(sink, request, &*inline)
+    }
+}
+
+/// # Safety
+/// The contract of [`Sink::put`].
+unsafe fn packets<S: Sink<RawPacket>, L: PacketList>(
+    sink: &mut S,
+    request: &Request,
+    packets: L,
+) -> Result {
+    let mut send = EthMultiPacket::new(packets);
+    if request.flags & CHECKSUMS != 0 {
+        send = send.checksums();
+    }
+    // SAFETY: this function's contract.
+    Ok(unsafe { sink.put(request.id, send.signaled_if(request.flags & SIGNALED != 0)) }?)
 }

@@ -75,6 +75,18 @@ operations! {
     FetchAdd = 7, "fetch and add";
     /// Does nothing, and completes.
     Nop = 8, "NOP";
+    /// SEND that also invalidates a key of the peer.
+    SendInvalidate = 9, "SEND with invalidate";
+    /// A key of this side opens nothing any more.
+    LocalInvalidate = 10, "local invalidate";
+    /// Atomic compare and swap under masks.
+    MaskedCompareSwap = 11, "masked compare and swap";
+    /// Atomic fetch and add, field by field.
+    MaskedFetchAdd = 12, "masked fetch and add";
+    /// Packets of a large payload behind one header (TSO).
+    LargeSend = 13, "large send";
+    /// Several packets by one WQE.
+    MultiPacket = 14, "multi-packet SEND";
     /// Completions only: a receive took a SEND, or failed.
     Receive = 32, "receive";
     /// Completions only: a receive took a SEND with immediate.
@@ -99,6 +111,13 @@ impl Operation {
             SendOperation::CompareSwap => Self::CompareSwap,
             SendOperation::FetchAdd => Self::FetchAdd,
             SendOperation::Nop => Self::Nop,
+            SendOperation::SendInvalidate => Self::SendInvalidate,
+            // Of the requests that change keys, this interface posts one.
+            SendOperation::Umr => Self::LocalInvalidate,
+            SendOperation::MaskedCompareSwap => Self::MaskedCompareSwap,
+            SendOperation::MaskedFetchAdd => Self::MaskedFetchAdd,
+            SendOperation::LargeSend => Self::LargeSend,
+            SendOperation::MultiPacket => Self::MultiPacket,
             _ => Self::Other,
         }
     }
@@ -130,6 +149,11 @@ pub struct Request {
     pub compare_add: u64,
     /// Compare and swap: the new value.
     pub swap: u64,
+    /// Masked compare and swap: the bits that are compared.
+    pub compare_mask: u64,
+    /// Masked compare and swap: the bits that are replaced. Masked fetch and add: the most significant
+    /// bit of each field.
+    pub swap_mask: u64,
     /// UD: the destination.
     pub address: *const Address,
 }
@@ -202,7 +226,8 @@ impl Request {
             Status::InvalidArgument,
             format_args!(
                 "flags {:#x} do not fit a {}: MLX5_SOLICITED is for SEND and WRITE_IMM, MLX5_INLINE for \
-                 SEND and WRITE, MLX5_CHECKSUMS, MLX5_INLINE_HEADER and MLX5_VLAN for SENDs of packets",
+                 SEND, WRITE and MULTI_PACKET, MLX5_CHECKSUMS for packets, MLX5_INLINE_HEADER and \
+                 MLX5_VLAN for SENDs of packets",
                 self.flags,
                 Operation::name(self.operation)
             ),

@@ -83,6 +83,12 @@ fn a_shared_receive_queue_serves_two_queue_pairs() {
 }
 
 #[test]
+fn keys_of_windows_are_invalidated_by_the_peer_and_by_their_owner() {
+    run("keys");
+    run_on("keys", "roce");
+}
+
+#[test]
 fn packets_are_sent_and_received_in_every_form() {
     run_on("packets", "roce");
 }

@@ -47,6 +47,16 @@ static void operations_to(struct end *end, const struct end *peer, const struct 
 	complete(end, &made);
 	memcpy(&value, end->memory + OLD_VALUE, sizeof(value));
 	CHECK(value == 43);
+	made.operation = MLX5_OP_MASKED_FETCH_ADD;
+	made.compare_add = 1;
+	complete(end, &made);
+	made.operation = MLX5_OP_MASKED_COMPARE_SWAP;
+	made.compare_add = 44;
+	made.compare_mask = made.swap_mask = 0xff;
+	made.swap = 45;
+	complete(end, &made);
+	memcpy(&value, end->memory + OLD_VALUE, sizeof(value));
+	CHECK(value == 44);
 
 	/* In a batch. */
 	text.addr = (uint64_t)(uintptr_t)"addressed";

@@ -3,6 +3,7 @@
 #include "ends.h"
 #include "events.h"
 #include "failure.h"
+#include "keys.h"
 #include "misuse.h"
 #include "packets.h"
 #include "shared.h"
@@ -17,7 +18,7 @@ int main(int argc, char **argv)
 		{ "rc", rc },         { "uc", uc },         { "ud", ud },
 		{ "failure", failure }, { "misuse", misuse }, { "leftovers", leftovers },
 		{ "events", events },   { "srq", srq },       { "dc", dc },
-		{ "xrc", xrc },         { "packets", packets },
+		{ "xrc", xrc },         { "packets", packets },     { "keys", keys },
 	};
 	unsigned at;
 	CHECK(argc == 2);

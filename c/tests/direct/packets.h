@@ -122,6 +122,67 @@ static void forms(const struct wire *wire, struct handles *handles)
 	CHECK(memcmp(arrived + 16, packet + 12, PACKET - 12) == 0);
 }
 
+/* A large payload behind one header, which the device cuts into three packets. */
+static void large_send(const struct wire *wire, struct handles *handles)
+{
+	enum { HEADERS = 54, SEGMENT = 100, PAYLOAD = 250 };
+	uint8_t *header = wire->memory + 8 * SLOT, *payload = wire->memory + 9 * SLOT;
+	struct ibv_sge list[2];
+	struct mlx5_request made = request(1, MLX5_OP_LARGE_SEND, MLX5_SIGNALED | MLX5_CHECKSUMS);
+	uint32_t at;
+	write_packet(wire, header, HEADERS, 0);
+	header[23] = 6;
+	header[46] = 5 << 4;
+	for (at = 0; at < PAYLOAD; at++)
+		payload[at] = (uint8_t)at;
+	list[0] = slot_of(wire, 8, HEADERS);
+	list[0].lkey = 0;
+	list[1] = slot_of(wire, 9, PAYLOAD);
+	made.sg_list = list;
+	made.num_sge = 2;
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(handles->sq, &made, 1, NULL));
+	made.immediate = SEGMENT;
+	for (at = 0; at < 3; at++)
+		post_slot(wire, handles, at, SLOT);
+	OK(mlx5_sq_post(handles->sq, &made, 1, NULL));
+	sent(handles, 1);
+	for (at = 0; at < 3; at++) {
+		uint32_t length = at == 2 ? PAYLOAD - 2 * SEGMENT : SEGMENT;
+		const uint8_t *arrived = wire->memory + at * SLOT;
+		struct mlx5_packet packet = next_packet(handles);
+		CHECK(packet.id == at && packet.byte_len == HEADERS + length);
+		CHECK((packet.flags & MLX5_PACKET_TCP) != 0 && (packet.flags & MLX5_PACKET_L4_OK) != 0);
+		CHECK(memcmp(arrived, header, 14) == 0 && arrived[41] == (uint8_t)(at * SEGMENT));
+		CHECK(memcmp(arrived + HEADERS, payload + at * SEGMENT, length) == 0);
+	}
+}
+
+/* Three packets by one request, from memory or within the WQE. */
+static void multi_packet(const struct wire *wire, struct handles *handles, uint32_t flags)
+{
+	struct ibv_sge list[65];
+	struct mlx5_request made = request(2, MLX5_OP_MULTI_PACKET, flags | MLX5_SIGNALED | MLX5_CHECKSUMS);
+	uint32_t at;
+	for (at = 0; at < 65; at++)
+		list[at] = slot_of(wire, 8 + at % 3, PACKET + at % 3);
+	made.sg_list = list;
+	made.num_sge = 65;
+	CHECK(mlx5_sq_post(handles->sq, &made, 1, NULL) != MLX5_STATUS_OK);
+	CHECK(strstr(mlx5_last_error(), "packets"));
+	made.num_sge = 3;
+	for (at = 0; at < 3; at++) {
+		write_packet(wire, wire->memory + (8 + at) * SLOT, PACKET + at, (uint8_t)(50 + at));
+		post_slot(wire, handles, at, SLOT);
+	}
+	OK(mlx5_sq_post(handles->sq, &made, 1, NULL));
+	sent(handles, 2);
+	for (at = 0; at < 3; at++) {
+		struct mlx5_packet packet = next_packet(handles);
+		CHECK(packet.id == at && packet.byte_len == PACKET + at && wire->memory[at * SLOT + 42] == 50 + at);
+		CHECK((packet.flags & MLX5_PACKET_L4_OK) != 0);
+	}
+}
+
 /* A batch of packets, and an event for the first. */
 static void several(const struct wire *wire, struct handles *handles)
 {
@@ -216,6 +277,9 @@ static void packets(void)
 	take_wire(&wire, &handles);
 	forms(&wire, &handles);
 	several(&wire, &handles);
+	large_send(&wire, &handles);
+	multi_packet(&wire, &handles, 0);
+	multi_packet(&wire, &handles, MLX5_INLINE);
 	misuse_of_packets(&wire, &handles);
 
 	/* A receive that is too short. */

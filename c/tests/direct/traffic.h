@@ -143,6 +143,23 @@ static void one_sided(struct end *a, struct end *b, unsigned round)
 	OK(mlx5_sq_post(a->sq, &made, 1, NULL));
 	succeeded(a, 4, MLX5_OP_COMPARE_SWAP);
 	CHECK(*before == 105 && *counter == round);
+
+	/* Under masks: the low byte alone, and two counters of 32 bits. */
+	*counter = 0xab00;
+	made.operation = MLX5_OP_MASKED_COMPARE_SWAP;
+	made.compare_add = 0;
+	made.swap = 7;
+	made.compare_mask = made.swap_mask = 0xff;
+	OK(mlx5_sq_post(a->sq, &made, 1, NULL));
+	succeeded(a, 4, MLX5_OP_MASKED_COMPARE_SWAP);
+	CHECK(*before == 0xab00 && *counter == 0xab07);
+	*counter = 0xffffffff;
+	made.operation = MLX5_OP_MASKED_FETCH_ADD;
+	made.compare_add = 0x100000001u;
+	made.swap_mask = 0x80000000u;
+	OK(mlx5_sq_post(a->sq, &made, 1, NULL));
+	succeeded(a, 4, MLX5_OP_MASKED_FETCH_ADD);
+	CHECK(*before == 0xffffffff && *counter == 0x100000000u);
 }
 
 static void rc(void)
