@@ -131,6 +131,8 @@ fn a_failed_request_is_an_error_like_others() {
     let error = Error::from(failure);
     assert!(matches!(error, Error::Failed(inner) if inner == failure), "{error}");
     assert_eq!(error.to_string(), failure.to_string());
+    // The endpoint is its own peer, which refuses the request.
+    assert!(error.to_string().contains("connected to itself"), "{error}");
 }
 
 #[test]

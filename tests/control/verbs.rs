@@ -8,7 +8,7 @@ use mlx5::devx::{
     DevxPd, DevxXrcd, EventChannel, Firmware, QueueCounters, Rq, Rqt, Sq, Tir, Tis,
     TransportDomain, Uar, Umem,
 };
-use mlx5::ib::{Access, Rc};
+use mlx5::ib::{Access, RawPacket, Rc};
 use mlx5::ib::{GidType, PortState};
 use mlx5::ring::{CqReader, QueueError, ReceiveConfig, Srq};
 use mlx5::verbs::attr::{
@@ -17,8 +17,8 @@ use mlx5::verbs::attr::{
 };
 use mlx5::verbs::{
     AddressHandle, AsyncEvents, CompletionChannel, CompletionQueue, Context, Devx, Pages,
-    ProtectionDomain, QueuePair, Reset, RssQueues, Rts, SharedReceiveQueue, StridingQueue,
-    ThreadDomain, XrcDomain, devices,
+    ProtectionDomain, QueuePair, QueuePairBuilder, Reset, RssQueues, Rts, SharedReceiveQueue,
+    StridingQueue, ThreadDomain, XrcDomain, devices,
 };
 use mlx5_model as _;
 
@@ -273,6 +273,16 @@ fn more_inline_data_than_a_wqe_carries_is_refused_with_both_numbers() {
         let rule = "a request of transport RC carries up to 972";
         assert_eq!(refused, format!("max_inline_data is {asked}: {rule}"));
     }
+}
+
+#[test]
+fn a_queue_pair_of_packets_on_infiniband_is_refused_with_the_link() {
+    let rig = Fixture::new();
+    if rig.local().attributes().link_layer != LinkLayer::InfiniBand {
+        return;
+    }
+    let error = QueuePairBuilder::<RawPacket>::new(&rig.pd, &rig.cq).build().unwrap_err();
+    assert!(error.to_string().contains("port 1 is InfiniBand"), "{error}");
 }
 
 #[test]

@@ -178,8 +178,11 @@ impl Status {
                  that retires its request."
             }
             Self::Flushed => {
-                "The queue pair is in the error state: an earlier request failed, or it was moved \
-                 there. Look at the first failure; then take the QP through RESET to RTS."
+                "The queue pair is in the error state: an earlier request failed, it was moved there, \
+                 or it refused a request of its peer. The last has no failed completion here but an \
+                 asynchronous event (IBV_EVENT_QP_ACCESS_ERR or IBV_EVENT_QP_REQ_ERR); a queue pair \
+                 that is connected to itself refuses its own requests so: check their key, range and \
+                 rights. Look at the first failure; then take the QP through RESET to RTS."
             }
             Self::MemoryWindowBind => {
                 "The memory window could not be bound, or the key not changed: it belongs to another \

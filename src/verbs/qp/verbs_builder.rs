@@ -20,7 +20,8 @@ use crate::ib::{HasQueues, RawPacket, Rc, Receives, Transport, TransportKind};
 use crate::verbs::placement::{CallbackTarget, QueueAllocator};
 use crate::verbs::td::ParentDomain;
 use crate::verbs::{
-    CompletionQueue, Context, ProtectionDomain, SharedReceiveQueue, ThreadDomain, Verbs, Zeroed,
+    CompletionQueue, Context, LinkLayer, ProtectionDomain, SharedReceiveQueue, ThreadDomain, Verbs,
+    Zeroed,
 };
 
 /// Options that only verbs have.
@@ -140,7 +141,8 @@ impl<T: Transport> PairMaker<T> for Verbs {
         // SAFETY: the builder keeps PD, CQs and SRQ alive, and `check` found them to be of one
         // context.
         let (qp, capacities) = unsafe { create(pd, &builder, capacities) };
-        let qp = non_null("mlx5dv_create_qp", qp).map_err(explain)?;
+        let qp = non_null("mlx5dv_create_qp", qp)
+            .map_err(|error| explain::<T>(error, options.pd.context()))?;
         // SAFETY: the queue pair was just made. Its number does not change, except for a target of
         // dynamic connections, which has none yet.
         let number = unsafe { (*qp.as_ptr()).qp_num };
@@ -214,9 +216,22 @@ fn most_inline<T: Transport>() -> u32 {
     units * SEGMENT_SIZE as u32 - InlineHeader::SIZE as u32
 }
 
+/// Returns whether the first port's link is InfiniBand. The ports of a device have one link layer.
+fn is_infiniband(context: &Context) -> bool {
+    context.port(1).is_ok_and(|port| port.link_layer == LinkLayer::InfiniBand)
+}
+
 /// Adds the cause of a refused creation, where it is known.
-fn explain(error: Error) -> Error {
+fn explain<T: Transport>(error: Error, context: &Context) -> Error {
     let cause = match error.errno().map(|errno| errno.0) {
+        Some(libc::EOPNOTSUPP)
+            if T::TRANSPORT_KIND == TransportKind::RawPacket && is_infiniband(context) =>
+        {
+            Some(Cause::Known(
+                "port 1 is InfiniBand, and raw packets need a port of Ethernet: choose another device \
+                 (`mlx5 info`), or change LINK_TYPE_P1 in the settings of its firmware",
+            ))
+        }
         Some(libc::EOPNOTSUPP) => Some(Cause::Known("the device does not have this transport")),
         Some(libc::EINVAL) => Some(Cause::Known(
             "one send request may not be larger than the device allows: ask for fewer SGEs, less \
