@@ -67,6 +67,6 @@ pub use mlx5_diag::text::EventKind;
 pub use mlx5_sys::ifc;
 pub use object::{DestroyError, Object};
 pub use pending::{Answer, AsyncCommands};
-pub use qp::ByCommand;
+pub use qp::{ByCommand, QueuePairFailure};
 pub use uar::{Uar, UarChoice, UarKind};
 pub use umem::{Umem, UmemBuilder};

@@ -60,6 +60,7 @@ fn memory_of_another_protection_domain_is_out_of_reach() {
     let remote = foreign.remote(0).unwrap();
     pair.a.post(2, RdmaWrite::new(pair.a.sge(0, 64), remote).signaled());
     pair.a.send_fails(2, Status::RemoteAccess);
+    pair.b.failed_by(Status::General(0xff), [0x22, 0, 0x95]);
     pair.works_again();
 }
 
@@ -162,7 +163,11 @@ fn a_wrong_rkey_is_a_remote_access_error() {
         if kind == 4 {
             pair.b.receive_fails(9, Status::Flushed);
         }
+        // The contexts of both tell the cause, until RESET.
+        pair.a.failed_by(Status::RemoteAccess, [0x88, 0, 0]);
+        pair.b.failed_by(Status::LocalProtection, [0x3a, 0, 0x93]);
         pair.works_again();
+        assert_eq!((pair.a.cause(), pair.b.cause()), (None, None));
     }
 }
 
@@ -174,6 +179,7 @@ fn remote_memory_beyond_its_region_is_a_remote_access_error() {
         let remote = Remote::new(address, pair.b.region.rkey());
         pair.a.post(1, RdmaWrite::new(pair.a.sge(0, length), remote).signaled());
         pair.a.send_fails(1, Status::RemoteAccess);
+        pair.b.failed_by(Status::LocalProtection, [0x3b, 0, 0x9d]);
         pair.works_again();
         pair.a.post(2, RdmaRead::new(pair.a.sge(0, length), remote).signaled());
         pair.a.send_fails(2, Status::RemoteAccess);
@@ -210,6 +216,7 @@ fn rights_that_the_queue_pair_lacks_make_a_request_invalid() {
         post(&mut pair, kind);
         pair.a.send_fails(1, Status::RemoteInvalidRequest);
         assert_eq!(pair.b.state(), QpState::Error);
+        pair.b.failed_by(Status::RemoteInvalidRequest, [0x8a, 0, 0]);
         // Recovering gives the queue pair every right.
         pair.works_again();
         post(&mut pair, kind);

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveKind, Status};
+use mlx5::devx::QueuePairFailure;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::attr::{
@@ -297,6 +298,24 @@ impl End {
     /// The state that the card reports.
     pub fn state(&mut self) -> QpState {
         self.live().qp.query().state
+    }
+
+    /// Returns why the queue pair failed, as the HCA's context of it says.
+    pub fn cause(&mut self) -> Option<QueuePairFailure> {
+        let Live { qp, .. } = self.live.as_ref().expect("connected");
+        let (context, number) = (&self.context, qp.number());
+        match qp {
+            Qp::Verbs(qp) => QueuePairFailure::query(context, qp, number),
+            Qp::Command(qp) => QueuePairFailure::query(context, qp.object(), number),
+        }
+        .unwrap()
+    }
+
+    /// Checks why the queue pair failed: the status, and vendor syndrome, type of the hardware
+    /// syndrome and hardware syndrome.
+    pub fn failed_by(&mut self, status: Status, numbers: [u8; 3]) {
+        let cause = self.cause().expect("it has failed");
+        assert_eq!((cause.status(), cause.numbers()), (status, numbers), "{cause}");
     }
 
     /// Waits for an asynchronous event of this side's queue pair.

@@ -11,14 +11,15 @@ use mlx5::endpoint::{Endpoint, MrSlice, Receiver};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Reset};
-use mlx5::wqe::{Inline, SendMessage};
+use mlx5::wqe::{Inline, RdmaWrite, Remote, SendMessage};
 use mlx5_model as _;
 use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects, open, wait_for};
 use rig::{finish, json_has_shape, mlx5, on_the_model, run, text_has_shape};
 use serde_json::{Value, json};
 
 /// The program: a queue pair that is connected to itself, one in INIT, one in RTR, and one that was
-/// made by command. Says what they are; then sends as many messages as each line of its input says.
+/// made by command. Says what they are; then sends as many messages as each line of its input says. For
+/// 0, writes by a key that does not exist, which ends the connection.
 #[test]
 fn program() {
     if std::env::var_os(PROGRAM).is_none() {
@@ -73,7 +74,13 @@ fn program() {
     let mut channel = Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap();
     println!("\ntold {told}");
     for line in std::io::stdin().lines() {
-        for _ in 0..line.unwrap().parse::<u64>().unwrap() {
+        let messages = line.unwrap().parse::<u64>().unwrap();
+        if messages == 0 {
+            let nowhere = Remote::new(0x1000, 0x00ba_d000);
+            channel.post(3, RdmaWrite::new(Inline(b"lost"), nowhere).signaled()).unwrap();
+            while !channel.poll().any(|returned| returned.unwrap().id == 3) {}
+        }
+        for _ in 0..messages {
             channel.post(2, SendMessage::new(Inline(b"hello")).signaled()).unwrap();
             // The request's end, and the receive's, whose memory is posted again.
             let mut done = 0;
@@ -140,6 +147,20 @@ fn contexts_are_what_the_program_says() {
         }
         numbered(&dump, "pd", program.told("pd"));
     }
+}
+
+#[test]
+fn a_queue_pair_that_refused_its_peer_tells_why() {
+    let mut program = Program::start(&[]);
+    program.send(0);
+    let dump = run(&["dump", "--pid", &program.pid(), "--json"], 0).report();
+    let qp = numbered(&dump, "qp", program.told("qp"));
+    assert_eq!(qp["fields"]["state"], 6);
+    let note = qp["note"].as_str().unwrap();
+    assert!(note.starts_with("failed: IBV_WC_LOC_PROT_ERR (0x3a 0x0 0x93)"), "{note}");
+    assert!(note.contains("a memory key that is gone"), "{note}");
+    let text = run(&["dump", "-p", &program.pid(), "-k", "qp"], 0).out;
+    assert!(text.contains(note), "{text}");
 }
 
 #[test]

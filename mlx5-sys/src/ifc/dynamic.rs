@@ -95,6 +95,13 @@ layout! {
         DCI_STREAM_CHANNEL_ID 0x0 15 16;
         QOS_QUEUE_GROUP_ID_REQUESTER 0x4 31 32;
         QOS_QUEUE_GROUP_ID_RESPONDER 0x8 31 32;
+        ERROR_SYNDROME 0xc 31 32 = cqe_error_syndrome;
+    }
+    cqe_error_syndrome 0x4 {
+        HW_ERROR_SYNDROME 0x0 31 8;
+        HW_SYNDROME_TYPE 0x0 23 4;
+        VENDOR_ERROR_SYNDROME 0x0 15 8;
+        SYNDROME 0x0 7 8;
     }
     rts2rts_qp_ext_in 0x1d0 {
         QPC_EXT 0x8 31 1;

@@ -199,6 +199,7 @@ layout! {
         PAD_TX_ETH_PACKET 0x4c 29 1;
         MKEY_BY_NAME 0x4c 25 1;
         LOG_BF_REG_SIZE 0x4c 20 5;
+        QP_ERROR_SYNDROME 0x4c 12 1;
         LAG_DCT 0x4c 9 2;
         LAG_TX_PORT_AFFINITY 0x4c 7 1;
         LAG_NATIVE_FDB_SELECTION 0x4c 6 1;

@@ -39,6 +39,7 @@ layout! {
     query_qp_in 0x10 {
         OPCODE 0x0 31 16;
         OP_MOD 0x4 15 16;
+        QPC_EXT 0x8 31 1;
         QPN 0x8 23 24;
     }
     query_qp_out 0x110 {

@@ -28,6 +28,8 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     ("cmd_hca_cap", "LOG_DMA_MMO_MAX_SIZE", RDMA_CORE),
     ("cmd_hca_cap", "QPC_EXTENSION", RDMA_CORE),
     ("cmd_hca_cap", "DMA_MMO_SQ", RDMA_CORE),
+    ("cmd_hca_cap", "QP_ERROR_SYNDROME", LATER),
+    ("query_qp_in", "QPC_EXT", LATER),
     ("cmd_hca_cap_2", "SEND_DBR_MODE_NO_DBR_INT", RDMA_CORE_45),
     ("cmd_hca_cap_2", "SEND_DBR_MODE_NO_DBR_EXT", RDMA_CORE_45),
     ("cmd_hca_cap_2", "LOG_MAX_SEND_DBR_LESS_QP_SQ", RDMA_CORE_45),
@@ -66,6 +68,7 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[("flow_context", "DESTINATION")];
 /// Structures: name, source.
 pub const LAYOUTS_OF_OTHERS: &[(&str, &str)] = &[
     ("qpc_ext", RDMA_CORE),
+    ("cqe_error_syndrome", LATER),
     ("rts2rts_qp_ext_in", RDMA_CORE),
     ("slrg_7nm", MSTFLINT),
     ("pddr_link_down_info_page", MSTFLINT),

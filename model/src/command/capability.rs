@@ -182,8 +182,10 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::DC_REQ_SCAT_DATA_CQE, 1),
         (c::LOG_MAX_DCI_STREAM_CHANNELS, streams),
         (c::LOG_MAX_DCI_ERRORED_STREAMS, streams),
-        // Streams of initiators are reset by the extension of the context.
+        // Streams of initiators are reset by the extension of the context, which also says why a
+        // queue pair failed.
         (c::QPC_EXTENSION, 1),
+        (c::QP_ERROR_SYNDROME, 1),
         (c::ETH_NET_OFFLOADS, u64::from(roce)),
         // Rates of send queues.
         (c::QOS, u64::from(roce)),

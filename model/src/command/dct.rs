@@ -97,6 +97,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         rq: ReceiveQueue::default(),
         transport: Some(QueuePair::target()),
         role: Role::Target(Box::new(Target::new(given))),
+        failure: [0; 4],
     });
     create_dct_out::DCTN.set(output, number.into());
     output[create_dct_out::ECE.bytes()].copy_from_slice(&ece);

@@ -1,7 +1,7 @@
 //! Commands that create, query and destroy queue pairs. [`super::transition`] changes their states.
 
 use mlx5_sys::ifc::{
-    Field, create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out,
+    Field, create_qp_in, create_qp_out, destroy_qp_in, qpc, qpc_ext, query_qp_in, query_qp_out,
 };
 
 use super::buffer::{self, Geometry};
@@ -138,6 +138,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         },
         transport: Some(QueuePair::boxed(service)),
         role,
+        failure: [0; 4],
     });
     create_qp_out::QPN.set(output, number.into());
     Ok(())
@@ -241,6 +242,12 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
     let qp = card.objects.queue_pair(number).ok_or(Refusal::NoQp)?;
     owned(qp.uid, uid(input))?;
     output[query_qp_out::QPC.bytes()].copy_from_slice(&qp.query());
+    if get(input, query_qp_in::QPC_EXT) == 1 {
+        // The extension takes the place of the list of pages.
+        let at = query_qp_out::PAS.bytes().start;
+        let extension = output.get_mut(at..at + qpc_ext::SIZE).ok_or(Refusal::OutputLength)?;
+        extension[qpc_ext::ERROR_SYNDROME.bytes()].copy_from_slice(&qp.failure);
+    }
     Ok(())
 }
 

@@ -208,9 +208,18 @@ pub struct Qp {
     pub transport: Option<Box<dyn TransportState>>,
     /// The kind of object, and what only this kind has.
     pub role: Role,
+    /// Bytes 52 to 55 of an error CQE for the first failure since Reset; zeros if there was none.
+    pub failure: [u8; 4],
 }
 
 impl Qp {
+    /// Notes why it failed, unless it has failed before.
+    pub fn note_failure(&mut self, codes: [u8; 4]) {
+        if self.failure == [0; 4] {
+            self.failure = codes;
+        }
+    }
+
     /// A field of the context.
     pub fn get(&self, field: Field) -> u32 {
         field.get(&self.context[..]) as u32
@@ -220,6 +229,7 @@ impl Qp {
     /// resets its part when it hears of the state.
     pub fn reset(&mut self) {
         self.state = State::Reset;
+        self.failure = [0; 4];
         self.sq.reset();
         self.rq.taken = 0;
         self.rq.producer = 0;

@@ -6,7 +6,7 @@ use super::event::COUNTER;
 use super::{Completion, Opcode, Origin, Syndrome};
 use crate::card::Card;
 use crate::cost::Failure;
-use crate::object::{CQE, Entry, Service, Srq};
+use crate::object::{CQE, Entry, Service, Srq, State};
 
 /// CQE opcodes (`mlx5dv.h`, `MLX5_CQE_*`).
 mod opcode {
@@ -81,7 +81,10 @@ impl Card {
                 cqe[44..48].copy_from_slice(&completion.length.to_be_bytes());
                 cqe[48..56].copy_from_slice(&self.stamp(format).to_be_bytes());
             }
-            Err(syndrome) => cqe[52..56].copy_from_slice(&syndrome.codes()),
+            Err(syndrome) => {
+                cqe[52..56].copy_from_slice(&syndrome.codes());
+                self.note_failure(completion.qp, syndrome);
+            }
         }
         // After the fields: a payload of format 1 takes the place of LID and source QP.
         let mut inline = 0;
@@ -127,6 +130,15 @@ impl Card {
             cqe[62] = signature(cqe);
         }
         self.post_cqe(cqn, &mut entry, solicited || failed);
+    }
+
+    /// Notes why a queue pair failed, if it did: a failed stream leaves it in its state.
+    fn note_failure(&mut self, qp: u32, syndrome: Syndrome) {
+        let Some(qp) = self.objects.qps.get_mut(&qp) else { return };
+        let stopped = matches!(qp.state, State::Error | State::SqError);
+        if stopped && !matches!(syndrome, Syndrome::Flushed(_)) {
+            qp.note_failure(syndrome.codes());
+        }
     }
 
     /// Returns the present time in a queue's `ts_format`. Real time is that of a PTP clock that was

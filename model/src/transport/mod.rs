@@ -41,7 +41,7 @@ use crate::object::{Qp, State};
 use crate::queue::QpEvent;
 use crate::trace::Call;
 use crate::wire::{Direction, Frame, Header, LinkAddress, MULTICAST, Malformed, Opcode, Route};
-use crate::work::{Completion, CqFailure, Outcome};
+use crate::work::{CQ_FAILED, Completion, CqFailure, Outcome};
 
 /// Packets put into the outbox before the caller must take them away.
 const OUTBOX: usize = 64;
@@ -362,6 +362,9 @@ impl Card {
         for qp in users {
             if failure == CqFailure::Overrun {
                 self.count(qp, query_q_counter_out::CQ_OVERFLOW);
+            }
+            if let Some(object) = self.objects.qps.get_mut(&qp) {
+                object.note_failure(CQ_FAILED);
             }
             self.qp_event(qp, QpEvent::Catastrophic);
             self.fail(qp);

@@ -26,7 +26,7 @@ pub use klm::Klm;
 #[cfg(test)]
 pub(crate) use receive::END;
 pub(crate) use receive::{TWO_GIB, list};
-pub use syndrome::{Flush, Protection, Syndrome};
+pub use syndrome::{CQ_FAILED, Flush, Protection, Syndrome};
 pub use tags::{HEADER, Met, Rendezvous, TagEvent, TagRequest, Tagged};
 pub use umr::{Entries, Umr};
 pub use wqe::{

@@ -27,6 +27,30 @@ pub enum Syndrome {
     Chosen([u8; 4]),
 }
 
+/// Bytes 52 to 55 of an error CQE for a queue pair whose CQ failed. Linux prints "unrecognized status (0x41
+/// 0x0 0x0)" for one whose CQ overran: it has no words for the syndrome, whose number is not public.
+pub const CQ_FAILED: [u8; 4] = [0, 0, 0x41, UNNAMED];
+
+/// A syndrome without words in Linux.
+const UNNAMED: u8 = 0xff;
+
+impl Denied {
+    /// Returns bytes 52 to 55 of an error CQE for a responder that refused a request for this reason.
+    /// Nobody gets such a CQE: the context of the queue pair shows them.
+    pub const fn codes(self) -> [u8; 4] {
+        const LOCAL_PROTECTION: u8 = 0x04;
+        match self {
+            // E046, F017. That a key bound to another queue pair counts as unknown is a guess, and so
+            // is that memory which is gone does.
+            Self::Key | Self::Queue | Self::Fault => [0x93, 0, 0x3a, LOCAL_PROTECTION],
+            // F017. That refused rights count as bounds is a guess: those of a requester do (E035).
+            Self::Bounds | Self::Rights => [0x9d, 0, 0x3b, LOCAL_PROTECTION],
+            // "unrecognized status (0x22 0x0 0x95)".
+            Self::Domain => [0x95, 0, 0x22, UNNAMED],
+        }
+    }
+}
+
 /// The access to local memory that was refused, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {

@@ -9,9 +9,12 @@
 mod builder;
 mod change;
 mod context;
+mod failure;
 mod path;
 mod shape;
 mod target;
+
+pub use failure::QueuePairFailure;
 
 use std::ptr::NonNull;
 use std::sync::Arc;

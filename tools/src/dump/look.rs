@@ -136,7 +136,8 @@ fn told(object: &ProcessObject, asked: bool) -> Object {
         handle: object.handle,
         number: object.number,
         remark: if asked { remark(object) } else { None },
-        note: object.context.as_ref().and_then(|context| {
+        note: object.failure.map(|failure| format!("failed: {failure}")).or_else(|| {
+            let context = object.context.as_ref()?;
             Structure { layout: context.layout(), bytes: context.as_bytes() }.dead_peer()
         }),
         keys: object.keys.map(|keys| Keys {

@@ -61,7 +61,7 @@ pub(super) struct Object {
     pub number: Option<u32>,
     /// The fault of the object.
     pub remark: Option<&'static str>,
-    /// When a queue pair notices a peer that does not answer.
+    /// Why a queue pair failed, or when it notices a peer that does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     pub keys: Option<Keys>,

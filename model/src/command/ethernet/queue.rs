@@ -114,6 +114,7 @@ fn enter(
         rq: queues.1,
         transport: Some(QueuePair::boxed(Service::Ethernet)),
         role,
+        failure: [0; 4],
     });
     Ok(number)
 }

@@ -171,6 +171,9 @@ impl Rc {
             self.wake(card, qp);
             return;
         }
+        if let Some(object) = card.objects.qps.get_mut(&qp) {
+            object.note_failure(refused.codes());
+        }
         self.responder.refuse(qp, refused);
         self.fail(card, qp);
         self.wake(card, qp);

@@ -7,7 +7,7 @@ use super::responder::{Refused, Responder};
 use super::to_peer;
 use crate::card::Card;
 use crate::object::Service;
-use crate::queue::{Access, Domain, LARGEST, QpEvent};
+use crate::queue::{Access, Denied, Domain, LARGEST, QpEvent};
 use crate::wire::{Acknowledge, Aeth, NakCode, Opcode, Reth};
 
 /// The original value that an atomic found in memory.
@@ -90,6 +90,7 @@ impl Responder {
                             code: NakCode::RemoteAccess,
                             receive: None,
                             event: QpEvent::AccessError,
+                            denied: Some(Denied::Key),
                         });
                     }
                     *sent += 1;

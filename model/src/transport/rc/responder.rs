@@ -49,6 +49,23 @@ pub(super) struct Refused {
     pub(super) receive: Option<(Taken, Syndrome)>,
     /// The event for software if no receive reports the error.
     pub(super) event: QpEvent,
+    /// Why the memory that it names was not to be accessed.
+    pub(super) denied: Option<Denied>,
+}
+
+impl Refused {
+    /// Bytes 52 to 55 of an error CQE for it, which the queue pair's context shows.
+    pub(super) fn codes(&self) -> [u8; 4] {
+        match (self.denied, &self.receive) {
+            (Some(denied), _) => denied.codes(),
+            (None, Some((_, syndrome))) => syndrome.codes(),
+            (None, None) => match self.code {
+                NakCode::RemoteAccess => Syndrome::RemoteAccess.codes(),
+                NakCode::RemoteOperation => Syndrome::RemoteOperation.codes(),
+                _ => Syndrome::RemoteInvalidRequest.codes(),
+            },
+        }
+    }
 }
 
 /// Responder side of a queue pair.
@@ -269,7 +286,7 @@ impl Responder {
     }
 
     pub(super) fn refused(&self, header: &Header, code: NakCode, event: QpEvent) -> Refused {
-        Refused { psn: Psn::new(header.psn), code, receive: None, event }
+        Refused { psn: Psn::new(header.psn), code, receive: None, event, denied: None }
     }
 
     pub(super) fn invalid(&mut self, header: &Header) -> Refused {
@@ -291,7 +308,8 @@ impl Responder {
 
     pub(super) fn denied(&self, own: &Parameters, header: &Header, denied: Denied) -> Refused {
         tracing::debug!(qp = own.number, ?denied, "remote access refused");
-        self.refused(header, NakCode::RemoteAccess, QpEvent::AccessError)
+        let refused = self.refused(header, NakCode::RemoteAccess, QpEvent::AccessError);
+        Refused { denied: Some(denied), ..refused }
     }
 
     /// Returns the PD and queue pair that a request's keys are checked against. An XRC target uses

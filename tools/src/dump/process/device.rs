@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use mlx5::Result;
 use mlx5::devx::ifc::{cmd_out, opcode};
-use mlx5::devx::{Command, ObjectContext};
+use mlx5::devx::{Command, ObjectContext, QueuePairFailure};
 use mlx5::ib::Guid;
 use mlx5::verbs::Errno;
 
@@ -120,12 +120,7 @@ impl ProcessDevice {
         let Some(command) = ObjectContext::command(made_by, number) else {
             return Ok(Answer::Withheld(Errno(libc::EOPNOTSUPP)));
         };
-        let mut reply = vec![0; command.reply_size()];
-        let made = Request::new(object::DEVX_OBJ, 0x1003)
-            .handle(0x1000, handle)
-            .input(0x1001, command.as_bytes())
-            .output(0x1002, &mut reply)
-            .make(self.fd.as_fd());
+        let (made, reply) = self.query(handle, &command)?;
         // The kernel may turn a refusal into an errno, so the reply is checked first.
         if cmd_out::STATUS.get(&reply) != 0 {
             return Ok(Answer::Refused);
@@ -134,11 +129,40 @@ impl ProcessDevice {
             Ok(()) => {
                 ObjectContext::from_reply(made_by, &reply).map_or(Answer::Refused, Answer::Context)
             }
-            Err(errno) if gone(errno).is_some() => {
-                return Err(failed("ioctl(DEVX_OBJ_QUERY)", errno, gone(errno)));
-            }
             Err(errno) => Answer::Withheld(errno),
         })
+    }
+
+    /// Returns why the queue pair with a handle and a number failed. `None` if it did not, or the HCA
+    /// does not tell.
+    ///
+    /// # Errors
+    /// [`Error::Call`](mlx5::Error::Call) where the device is gone.
+    pub(super) fn failure(&self, handle: u32, number: u32) -> Result<Option<QueuePairFailure>> {
+        let (made, reply) = self.query(handle, &QueuePairFailure::command(number))?;
+        let told = made.is_ok() && cmd_out::STATUS.get(&reply) == 0;
+        Ok(QueuePairFailure::from_reply(&reply).filter(|_| told))
+    }
+
+    /// Executes a command that queries the object with a handle. Returns what the kernel said, and the
+    /// HCA's reply.
+    fn query(
+        &self,
+        handle: u32,
+        command: &Command,
+    ) -> Result<(std::result::Result<(), Errno>, Vec<u8>)> {
+        let mut reply = vec![0; command.reply_size()];
+        let made = Request::new(object::DEVX_OBJ, 0x1003)
+            .handle(0x1000, handle)
+            .input(0x1001, command.as_bytes())
+            .output(0x1002, &mut reply)
+            .make(self.fd.as_fd());
+        match made {
+            Err(errno) if gone(errno).is_some() => {
+                Err(failed("ioctl(DEVX_OBJ_QUERY)", errno, gone(errno)))
+            }
+            made => Ok((made, reply)),
+        }
     }
 
     /// Returns whether commands reach the HCA at all: whether the process opened the device with

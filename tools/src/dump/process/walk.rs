@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use mlx5::Result;
-use mlx5::devx::ObjectContext;
 use mlx5::devx::ifc::{dctc, opcode, qpc};
+use mlx5::devx::{ObjectContext, QueuePairFailure};
 
 use super::device::{Answer, ProcessDevice, RegionKeys, SHARED_RECEIVES};
 
@@ -65,11 +65,13 @@ pub(in crate::dump) struct ProcessObject {
     pub context: Option<ObjectContext>,
     /// The keys of a region.
     pub keys: Option<RegionKeys>,
+    /// Why a queue pair failed, as the HCA tells.
+    pub failure: Option<QueuePairFailure>,
 }
 
 impl ProcessObject {
     fn new(kind: ProcessObjectKind, handle: u32) -> ProcessObject {
-        ProcessObject { kind, handle, number: None, context: None, keys: None }
+        ProcessObject { kind, handle, number: None, context: None, keys: None, failure: None }
     }
 }
 
@@ -150,6 +152,7 @@ impl ProcessDevice {
                 }),
             }
         }
+        self.ask_failures(&mut found)?;
         let (mut cqs, mut srqs) = (told.clone(), told);
         for (kind, context) in
             found.iter().filter_map(|one| Some((one.kind, one.context.as_ref()?)))
@@ -190,6 +193,21 @@ impl ProcessDevice {
         }
         found.sort_by_key(|object| object.handle);
         Ok(found)
+    }
+
+    /// Asks the HCA why queue pairs in the error state failed.
+    fn ask_failures(&self, found: &mut [ProcessObject]) -> Result<()> {
+        /// `mlx5_ifc.h`, `MLX5_QPC_STATE_SQER` and `_ERR`.
+        const FAILED: [u64; 2] = [4, 6];
+        for object in found {
+            let Some(context) = object.context.as_ref() else { continue };
+            let failed = object.kind == ProcessObjectKind::QueuePair
+                && FAILED.contains(&context.get(qpc::STATE));
+            if let (true, Some(number)) = (failed, object.number) {
+                object.failure = self.failure(object.handle, number)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the objects that verbs identify by handle alone, and the handles they do not
