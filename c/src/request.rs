@@ -112,7 +112,7 @@ impl Operation {
             SendOperation::FetchAdd => Self::FetchAdd,
             SendOperation::Nop => Self::Nop,
             SendOperation::SendInvalidate => Self::SendInvalidate,
-            // Of the requests that change keys, this interface posts one.
+            // This interface posts one request that changes keys.
             SendOperation::Umr => Self::LocalInvalidate,
             SendOperation::MaskedCompareSwap => Self::MaskedCompareSwap,
             SendOperation::MaskedFetchAdd => Self::MaskedFetchAdd,

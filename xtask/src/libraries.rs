@@ -11,7 +11,7 @@ use crate::executables::Executable;
 /// Shared libraries, each as one build made it.
 pub struct Libraries(BTreeMap<PathBuf, Made>);
 
-/// What tells two builds of one file from each other: inode, seconds and nanoseconds.
+/// Inode, seconds and nanoseconds: two builds of one file differ in them.
 type Made = (u64, i64, i64);
 
 impl Libraries {
