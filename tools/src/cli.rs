@@ -9,7 +9,9 @@ use crate::machine::Machine;
 use crate::options::{Options, Subject};
 use crate::outcome::{Error, Outcome};
 use crate::output::{Form, Output, failed_in_json, plain, stderr, stdout};
-use crate::{conform, decode, doctor, dump, generate, info, lint, perf, replay, run, trace};
+use crate::{
+    conform, decode, doctor, dump, generate, info, lint, monitor, perf, replay, run, trace,
+};
 
 /// Brings up, measures and explains NVIDIA ConnectX devices.
 ///
@@ -33,7 +35,7 @@ Exit status:
      replay: another completion; decode: nothing was found)
   2  the command line is wrong
   3  it could not be done: no device, no permission, no such file
-run and trace end as the program does that they run.";
+run, monitor and trace end as the program does that they run.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -44,6 +46,7 @@ enum Command {
     Decode(decode::Arguments),
     Lint(Box<lint::Arguments>),
     Run(run::Arguments),
+    Monitor(monitor::Arguments),
     Trace(trace::Arguments),
     Replay(replay::Arguments),
     Dump(dump::Arguments),
@@ -60,6 +63,7 @@ impl Command {
             }
             Command::Perf(_) => Subject::DeviceOrModel,
             Command::Run(_) | Command::Replay(_) => Subject::Model,
+            Command::Monitor(_) => Subject::Device,
             Command::Trace(arguments) => arguments.subject(),
             Command::Lint(arguments) => arguments.subject(),
             Command::Decode(_) => Subject::Texts,
@@ -122,6 +126,7 @@ impl Cli {
             Command::Decode(arguments) => arguments.run(&output),
             Command::Lint(arguments) => arguments.run(&output),
             Command::Run(arguments) => arguments.run(),
+            Command::Monitor(arguments) => arguments.run(&output),
             Command::Trace(arguments) => arguments.run(&output),
             Command::Replay(arguments) => arguments.run(&output),
             Command::Dump(arguments) => arguments.run(&machine, &output),

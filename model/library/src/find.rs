@@ -4,11 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the path of the model's shared library; `None` if rustc makes no machine code.
+/// Returns the path of a crate's shared library; `None` if rustc makes no machine code.
 ///
 /// # Errors
 /// Returns a sentence with cause and cure.
 pub(crate) fn library(
+    name: &str,
     arguments: impl Iterator<Item = OsString>,
     exists: impl Fn(&Path) -> bool,
 ) -> Result<Option<String>, String> {
@@ -16,10 +17,13 @@ pub(crate) fn library(
     if !links(&arguments) {
         return Ok(None);
     }
-    let rust = rust_library(&arguments).ok_or(
-        "mlx5_model_library::bytes! is used in a package that does not depend on mlx5-model: add it \
-         to [dependencies]",
-    )?;
+    let rust = rust_library(name, &arguments).ok_or_else(|| {
+        let package = name.replace('_', "-");
+        format!(
+            "mlx5_model_library::bytes! is used in a package that does not depend on {package}: add it \
+             to [dependencies]"
+        )
+    })?;
     let library = std::path::absolute(&rust).unwrap_or(rust).with_extension("so");
     if !exists(&library) {
         return Err(format!(
@@ -57,12 +61,12 @@ fn links(arguments: &[OsString]) -> bool {
     values(arguments, "--emit").flat_map(|kinds| kinds.split(',')).any(|kind| kind == "link")
 }
 
-/// The path of the model's `rlib` or metadata.
-fn rust_library(arguments: &[OsString]) -> Option<PathBuf> {
+/// The path of the crate's `rlib` or metadata.
+fn rust_library(wanted: &str, arguments: &[OsString]) -> Option<PathBuf> {
     values(arguments, "--extern").find_map(|library| {
         let (name, path) = library.split_once('=')?;
         // Options of rustc may stand before the name, as in `priv:NAME`.
         let name = name.rsplit_once(':').map_or(name, |(_, name)| name);
-        (name == "mlx5_model").then(|| PathBuf::from(OsStr::new(path)))
+        (name == wanted).then(|| PathBuf::from(OsStr::new(path)))
     })
 }

@@ -1,4 +1,4 @@
-//! The model's shared library as bytes.
+//! The shared library of the model, or of another package, as bytes.
 //!
 //! cargo builds a dependency's `cdylib` beside its `rlib`, and installs only executables. So a program
 //! that preloads the model has to carry the library inside. The alternatives:
@@ -21,16 +21,18 @@ mod find;
 #[cfg(test)]
 mod tests;
 
-/// The bytes of the shared library of `mlx5-model`, of type `&'static [u8; N]`.
+/// The bytes of the shared library of `mlx5-model`, of type `&'static [u8; N]`, or of the crate that is
+/// named: `bytes!(mlx5_monitor)`.
 ///
-/// The package that uses the macro depends on `mlx5-model`. If rustc makes no machine code, as for
+/// The package that uses the macro depends on that crate. If rustc makes no machine code, as for
 /// `cargo check` and rustdoc, the library does not exist yet, and there are no bytes.
 ///
 /// # Errors
-/// Compilation stops if cargo built no shared library of the model.
+/// Compilation stops if cargo built no shared library of the crate.
 #[proc_macro]
-pub fn bytes(_: TokenStream) -> TokenStream {
-    match find::library(std::env::args_os(), Path::is_file) {
+pub fn bytes(name: TokenStream) -> TokenStream {
+    let name = if name.is_empty() { "mlx5_model".to_owned() } else { name.to_string() };
+    match find::library(&name, std::env::args_os(), Path::is_file) {
         Ok(Some(path)) => call("include_bytes", &path),
         Ok(None) => TokenTree::from(Literal::byte_string(b"")).into(),
         Err(sentence) => call("compile_error", &sentence),

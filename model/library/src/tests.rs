@@ -5,7 +5,7 @@ use crate::find;
 
 fn library(arguments: &str, exists: bool) -> Result<Option<String>, String> {
     let arguments = arguments.split_whitespace().map(OsString::from);
-    find::library(arguments, |_: &Path| exists)
+    find::library("mlx5_model", arguments, |_: &Path| exists)
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The model's library, for the loader of another program.
+//! The libraries of the model and of the monitor, for the loader of another program.
 
 use std::ffi::CString;
 use std::fs;
@@ -14,6 +14,20 @@ const NAME: &str = "libmlx5_model.so";
 /// The library of the model that is linked into this command.
 static OWN: &[u8] = mlx5_model_library::bytes!();
 
+const MONITOR_NAME: &str = "libmlx5_monitor.so";
+/// The library of the monitor that is part of this command.
+static MONITOR: &[u8] = mlx5_model_library::bytes!(mlx5_monitor);
+
+/// Returns the path for LD_PRELOAD of a copy of the monitor's library in `folder`.
+pub(super) fn preload_monitor(folder: &Path) -> Result<PathBuf> {
+    let library = folder.join(MONITOR_NAME);
+    write(&library, MONITOR).map_err(|error| Error::File {
+        what: format!("cannot write the monitor, {}", library.display()),
+        error,
+    })?;
+    loadable(library, "folder with TMPDIR")
+}
+
 /// Returns the path for LD_PRELOAD: that of the requested library, else that of a copy of this
 /// command's own in `folder`. The model must be of the build that is linked into this command:
 /// another would write a stream that this command cannot read.
@@ -25,27 +39,31 @@ pub(super) fn preload(named: Option<&Path>, folder: &Path) -> Result<PathBuf> {
         }
         None => {
             let library = folder.join(NAME);
-            write(&library).map_err(|error| Error::File {
+            write(&library, OWN).map_err(|error| Error::File {
                 what: format!("cannot write the model, {}", library.display()),
                 error,
             })?;
             library
         }
     };
+    loadable(library, if named.is_some() { "path" } else { "folder with TMPDIR" })
+}
+
+/// Returns the path, if LD_PRELOAD can name it.
+fn loadable(library: PathBuf, other: &str) -> Result<PathBuf> {
     // Both separate paths in LD_PRELOAD, and nothing quotes them.
     if library.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
         return Err(Error::Told(format!(
-            "{} has a blank or a colon, and the loader takes neither: name another {}",
-            library.display(),
-            if named.is_some() { "path" } else { "folder with TMPDIR" }
+            "{} has a blank or a colon, and the loader takes neither: name another {other}",
+            library.display()
         )));
     }
     Ok(library)
 }
 
-/// Writes this command's own library.
-fn write(library: &Path) -> io::Result<()> {
-    fs::write(library, OWN)?;
+/// Writes a library of this command.
+fn write(library: &Path, bytes: &[u8]) -> io::Result<()> {
+    fs::write(library, bytes)?;
     let path = CString::new(library.as_os_str().as_bytes())?;
     // SAFETY: a zeroed statvfs is a valid value, which the call fills; the path ends with a zero.
     let (result, system) = unsafe {

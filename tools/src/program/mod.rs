@@ -47,10 +47,32 @@ impl Program<'_> {
     /// # Errors
     /// Fails if the program cannot be started, or the model's library cannot be used.
     pub(crate) fn start(&self, folder: &Folder, variables: &[(&str, &OsStr)]) -> Result<Child> {
+        let preload = library::preload(self.library, folder.path())?;
+        self.launch(preload.into_os_string(), variables)
+    }
+
+    /// Starts the program with the monitor's library, and on the model with the model's behind it.
+    /// [`wait`] has to be called.
+    ///
+    /// # Errors
+    /// Fails if the program cannot be started, or a library cannot be used.
+    pub(crate) fn start_monitored(
+        &self,
+        folder: &Folder,
+        variables: &[(&str, &OsStr)],
+    ) -> Result<Child> {
+        let mut preload = library::preload_monitor(folder.path())?.into_os_string();
+        if self.bed == Bed::Model {
+            preload.push(":");
+            preload.push(library::preload(self.library, folder.path())?);
+        }
+        self.launch(preload, variables)
+    }
+
+    fn launch(&self, mut preload: OsString, variables: &[(&str, &OsStr)]) -> Result<Child> {
         let (program, arguments) = self.words.split_first().ok_or_else(|| {
             Error::Told("no program: it stands behind --, with its arguments".into())
         })?;
-        let mut preload = library::preload(self.library, folder.path())?.into_os_string();
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
             preload.push(":");
             preload.push(others);

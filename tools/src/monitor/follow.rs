@@ -1,0 +1,139 @@
+//! Reads the board while the program runs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use mlx5_monitor::board::{Board, DRIVES_ITSELF, OTHER_PROVIDER, TOO_MANY};
+use mlx5_monitor::clock::Rate;
+
+use super::failure::Failure;
+use super::queue::Queue;
+use crate::output::say;
+
+/// Destroyed queue pairs whose counts are kept apart. Those before are counted together, by process and
+/// device.
+const ENDED: usize = 1024;
+
+/// What the command knows of the program's processes.
+pub(super) struct Follower {
+    is_json: bool,
+    rate: Rate,
+    /// Queue pairs that exist, by their cells.
+    live: BTreeMap<usize, Queue>,
+    ended: Vec<Queue>,
+    /// The last failure that was printed, by cells.
+    printed: BTreeMap<usize, u32>,
+    /// What was said of processes.
+    said: BTreeMap<u32, u32>,
+    /// Queue pairs that were ever seen.
+    seen: u64,
+}
+
+impl Follower {
+    pub fn new(is_json: bool) -> Follower {
+        Follower {
+            is_json,
+            rate: Rate::measure(Duration::from_millis(10)),
+            live: BTreeMap::new(),
+            ended: Vec::new(),
+            printed: BTreeMap::new(),
+            said: BTreeMap::new(),
+            seen: 0,
+        }
+    }
+
+    /// Looks at all cells. Returns the paragraphs to print.
+    pub fn look(&mut self, board: &Board) -> String {
+        let mut text = String::new();
+        let before = std::mem::take(&mut self.live);
+        for (index, cell, is_live) in board.cells() {
+            self.seen += u64::from(!before.contains_key(&index));
+            let printed = self.printed.entry(index).or_default();
+            if let Some(failure) = cell.failure().filter(|failure| failure.serial != *printed) {
+                *printed = failure.serial;
+                let failure = Failure::new(cell, &failure, self.rate);
+                // Writing to a string cannot fail.
+                let _ = match self.is_json {
+                    true => writeln!(text, "{}", failure.json()),
+                    false => write!(text, "{failure}"),
+                };
+            }
+            let queue = Queue::of(cell, self.rate);
+            if is_live {
+                self.live.insert(index, queue);
+            } else {
+                self.printed.remove(&index);
+                self.ended.push(queue);
+                board.free(index);
+            }
+        }
+        self.fold();
+        for (process, program, notes) in board.notes() {
+            self.say(process, &program, notes);
+        }
+        text
+    }
+
+    /// Counts old queue pairs together.
+    fn fold(&mut self) {
+        while self.ended.len() > 2 * ENDED {
+            let rest = self.ended.split_off(ENDED);
+            let mut sums: Vec<Queue> = Vec::new();
+            for mut queue in std::mem::replace(&mut self.ended, Vec::new()) {
+                queue.label.number = None;
+                match sums.iter_mut().find(|sum| sum.label == queue.label) {
+                    Some(sum) => sum.add(&queue),
+                    None => sums.push(queue),
+                }
+            }
+            sums.extend(rest);
+            self.ended = sums;
+        }
+    }
+
+    fn say(&mut self, process: u32, program: &str, notes: u32) {
+        let said = self.said.entry(process).or_default();
+        let news = notes & !*said;
+        *said |= notes;
+        let sentences = [
+            (
+                DRIVES_ITSELF,
+                "drives the device itself (mlx5dv_init_obj): the queues that it takes over from \
+                 libibverbs are left alone",
+            ),
+            (OTHER_PROVIDER, "has a device that libmlx5 does not drive: its queues are left alone"),
+            (TOO_MANY, "has more queue pairs than can be observed: the last ones are left alone"),
+        ];
+        for (note, sentence) in sentences {
+            if news & note != 0 {
+                say!("{program} (process {process}) {sentence}");
+            }
+        }
+    }
+
+    /// Returns all queue pairs, the destroyed ones first.
+    pub fn queues(&self) -> Vec<&Queue> {
+        self.ended.iter().chain(self.live.values()).collect()
+    }
+
+    /// Says what the end of the program shows.
+    pub fn conclude(&self) {
+        if self.seen == 0 && self.said.is_empty() {
+            say!(
+                "the program connected no queue pair by libibverbs and libmlx5; one that is linked \
+                 statically, or has privileges of its own (setuid), cannot be observed"
+            );
+            return;
+        }
+        let quiet = |queue: &&&Queue| queue.requests == 0 && queue.received == 0;
+        let queues = self.queues();
+        let count = queues.iter().filter(quiet).count();
+        if count == queues.len() && count > 0 && self.said.is_empty() {
+            say!(
+                "nothing was posted through libibverbs: the program drives the device itself, or has \
+                 sent nothing"
+            );
+        }
+    }
+}
