@@ -20,14 +20,12 @@ pub const STATUSES: usize = 32;
 
 /// The bit of a request's flags that asks for a completion (`IBV_SEND_SIGNALED`).
 pub(crate) const SIGNALED: u32 = 2;
-/// The bit that tells the mark of an unsignaled request from its `wr_id`.
-pub(crate) const UNSIGNALED: u64 = 1 << 63;
 
 /// A request in a ring, as `struct ibv_send_wr` or `struct ibv_recv_wr` has it.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Slot {
-    /// `wr_id`; with its highest bit inverted if the request is not signaled.
+    /// `wr_id`; its complement if the request is not signaled.
     pub(crate) mark: AtomicU64,
     /// The counter when it was posted.
     pub(crate) posted: AtomicU64,
@@ -88,7 +86,7 @@ impl Slot {
         let [address, piece] = self.piece.each_ref().map(load);
         let is_signaled = flags as u32 & SIGNALED != 0;
         Request {
-            wr_id: if is_signaled { mark } else { mark ^ UNSIGNALED },
+            wr_id: if is_signaled { mark } else { !mark },
             posted,
             completed,
             opcode: (kind >> 32) as u32,
@@ -255,6 +253,8 @@ pub struct Cell {
     /// 1 from the program's own move to ERROR until the queue pair is reset.
     pub(crate) is_closing: AtomicU32,
     pub(crate) link_layer: AtomicU32,
+    /// 1 if receives come from a shared queue.
+    pub(crate) is_shared: AtomicU32,
     /// Completions whose request was not found.
     pub(crate) unmatched: AtomicU64,
     pub(crate) program: [AtomicU64; 2],

@@ -60,12 +60,34 @@ macro_rules! polls {
 polls!(start_poll, start_poll_behind, StartPoll, attr: *mut ibv_poll_cq_attr);
 polls!(next_poll, next_poll_behind, NextPoll);
 
-/// Settles the current completion. Returns 0, as the poll does.
+/// Settles the current completion. Returns 0, as the poll does. The usual one is that of the oldest
+/// request of the only queue pair.
+///
+/// # Safety
+/// The CQ exists and has one.
+#[inline(always)]
+unsafe fn settle_current(local: &'static LocalCq, cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the pointer is null, or that of a cell, which stays mapped; the caller vouches for the CQ.
+    unsafe {
+        if let Some(cell) = local.only.load(Ordering::Relaxed).as_ref() {
+            let has_receives = local.has_receives.load(Ordering::Relaxed) != 0;
+            let is_send =
+                (*cq).status == 0 && !(has_receives && settle::may_be_receive(cell, (*cq).wr_id));
+            let row = settle::row(cell.sends.slot(cell.sends.completed()));
+            if is_send && settle::oldest(cell, row, || (*cq).wr_id, clock::ticks()) {
+                return 0;
+            }
+        }
+        settle_other(local, cq)
+    }
+}
+
+/// Settles any current completion. Returns 0.
 ///
 /// # Safety
 /// The CQ exists and has one.
 #[inline(never)]
-unsafe extern "C" fn settle_current(local: &'static LocalCq, cq: *mut ibv_cq_ex) -> c_int {
+unsafe extern "C" fn settle_other(local: &'static LocalCq, cq: *mut ibv_cq_ex) -> c_int {
     let now = clock::ticks();
     // SAFETY: the caller vouches for the CQ, and its functions read its current completion. Those for
     // the opcode and the vendor syndrome are always there, the others where the program asked for them.
@@ -78,22 +100,16 @@ unsafe extern "C" fn settle_current(local: &'static LocalCq, cq: *mut ibv_cq_ex)
             (None, None) => None,
         };
         let Some(cell) = cell else { return 0 };
-        let (status, wr_id) = ((*cq).status as u32, (*cq).wr_id);
-        if status == 0 && local.has_receives.load(Ordering::Relaxed) == 0 {
-            let row = settle::row(cell.sends.slot(cell.sends.completed()));
-            if settle::oldest(cell, row, || wr_id, now) {
-                return 0;
-            }
-        }
-        let opcode = (*cq).read_opcode.filter(|_| status == 0).map_or(0, |read| read(cq) as u32);
+        let status = (*cq).status as u32;
+        let is_good = status == 0;
         settle::completed(
             cell,
             &Seen {
-                wr_id,
+                wr_id: (*cq).wr_id,
                 status,
-                opcode,
-                bytes: (*cq).read_byte_len.filter(|_| status == 0).map_or(0, |read| read(cq)),
-                vendor: (*cq).read_vendor_err.filter(|_| status != 0).map_or(0, |read| read(cq)),
+                opcode: (*cq).read_opcode.filter(|_| is_good).map_or(0, |read| read(cq) as u32),
+                bytes: (*cq).read_byte_len.filter(|_| is_good).map_or(0, |read| read(cq)),
+                vendor: (*cq).read_vendor_err.filter(|_| !is_good).map_or(0, |read| read(cq)),
                 now,
             },
         );

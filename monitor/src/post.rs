@@ -13,17 +13,15 @@ use std::sync::atomic::Ordering;
 
 use mlx5_sys::verbs::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 
-use crate::cell::{Cell, FLAGS, KEY, KIND, Ring, SIGNALED, Slot, UNSIGNALED};
+use crate::cell::{Cell, FLAGS, KEY, KIND, SIGNALED, Slot};
 use crate::state::Local;
 use crate::{clock, contexts, state};
 
 /// Returns the mark of a request with these flags.
 #[inline(always)]
 pub(crate) fn mark(wr_id: u64, flags: u32) -> u64 {
-    wr_id ^ (u64::from(!flags & SIGNALED) << 62)
+    wr_id ^ u64::from(flags & SIGNALED == 0).wrapping_neg()
 }
-
-const _: () = assert!((SIGNALED as u64) << 62 == UNSIGNALED);
 
 /// Copies two words.
 ///
@@ -139,8 +137,9 @@ unsafe fn note_and_post(
                 note_unsignaled(cell, slot, from);
             }
             note_piece(slot, from.sg_list, from.num_sge);
+            // Keys of atomics lie elsewhere. No later operation of this enumeration has one.
             if from.opcode >= ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP {
-                note_atomic(slot, from);
+                slot.request[KEY].store(from.wr.atomic.rkey.into(), Ordering::Relaxed);
             }
             request = from.next;
         }
@@ -161,20 +160,10 @@ unsafe fn note_and_post(
 #[inline(always)]
 fn note_unsignaled(cell: &Cell, slot: &Slot, from: &ibv_send_wr) {
     if cell.always.load(Ordering::Relaxed) == 0 {
-        slot.mark.store(from.wr_id ^ UNSIGNALED, Ordering::Relaxed);
+        slot.mark.store(!from.wr_id, Ordering::Relaxed);
     } else {
         let flags = from.send_flags | SIGNALED;
         slot.request[FLAGS].store(flags.into(), Ordering::Relaxed);
-    }
-}
-
-/// Notes the key of an atomic, which lies elsewhere than those of other requests.
-#[inline(always)]
-fn note_atomic(slot: &Slot, from: &ibv_send_wr) {
-    if from.opcode <= ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD {
-        // SAFETY: the opcode says that this is an atomic.
-        let key = unsafe { from.wr.atomic.rkey };
-        slot.request[KEY].store(key.into(), Ordering::Relaxed);
     }
 }
 
@@ -192,21 +181,34 @@ unsafe extern "C" fn refused(
     result: c_int,
 ) -> c_int {
     // SAFETY: the caller vouches for the list.
+    let count = unsafe { count_refused(requests, bad, |request| (*request).next) };
+    cell.sends.head.fetch_sub(count, Ordering::Relaxed);
+    // So that the caller does not keep it in a register of its own.
+    std::hint::black_box(result)
+}
+
+/// Returns how many requests of a list were refused.
+///
+/// # Safety
+/// The list can be read, and so can `bad`, after a call that has failed.
+unsafe fn count_refused<T>(
+    requests: *mut T,
+    bad: *mut *mut T,
+    next: unsafe fn(*mut T) -> *mut T,
+) -> u64 {
+    // SAFETY: the caller vouches for the list.
     unsafe {
         let first = if bad.is_null() { requests } else { *bad };
-        let next =
-            |request: &*mut ibv_send_wr| Some((**request).next).filter(|next| !next.is_null());
-        let all = || std::iter::successors(Some(requests).filter(|all| !all.is_null()), next);
+        let all = || {
+            std::iter::successors(Some(requests), |request| {
+                Some(next(*request)).filter(|next| !next.is_null())
+            })
+        };
         let posted = all().take_while(|request| *request != first).count();
         let count = all().count();
         // A list without the refused request tells nothing.
-        take_back(&cell.sends, if posted == count { count } else { count - posted });
+        if posted == count { count as u64 } else { (count - posted) as u64 }
     }
-    result
-}
-
-fn take_back<const N: usize>(ring: &Ring<N>, count: usize) {
-    ring.head.fetch_sub(count as u64, Ordering::Relaxed);
 }
 
 /// Posts to a receive queue.
@@ -299,14 +301,8 @@ unsafe extern "C" fn refused_receives(
     result: c_int,
 ) -> c_int {
     // SAFETY: the caller vouches for the list.
-    unsafe {
-        let first = if bad.is_null() { requests } else { *bad };
-        let next =
-            |request: &*mut ibv_recv_wr| Some((**request).next).filter(|next| !next.is_null());
-        let all = || std::iter::successors(Some(requests).filter(|all| !all.is_null()), next);
-        let posted = all().take_while(|request| *request != first).count();
-        let count = all().count();
-        take_back(&cell.receives, if posted == count { count } else { count - posted });
-    }
+    let count = unsafe { count_refused(requests, bad, |request| (*request).next) };
+    cell.receives.head.fetch_sub(count, Ordering::Relaxed);
+    // So that the caller does not keep it in a register of its own.
     std::hint::black_box(result)
 }

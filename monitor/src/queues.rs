@@ -188,9 +188,9 @@ fn claim(control: &Control) -> Option<(usize, &'static Cell)> {
 /// The queue pair exists.
 unsafe fn fill(cell: &Cell, qp: *mut ibv_qp) {
     // SAFETY: the queue pair exists, and so do its context and device, whose name ends with a zero.
-    let (init, number, kind, device) = unsafe {
+    let (init, number, kind, is_shared, device) = unsafe {
         let device = CStr::from_ptr((&raw const (*(*(*qp).context).device).name).cast());
-        (hooks::query(qp), (*qp).qp_num, (*qp).qp_type, device)
+        (hooks::query(qp), (*qp).qp_num, (*qp).qp_type, !(*qp).srq.is_null(), device)
     };
     let all = init.map_or(0, |init| init.sq_sig_all);
     let zero = [&cell.unmatched, &cell.unreceived, &cell.received_bytes];
@@ -205,6 +205,7 @@ unsafe fn fill(cell: &Cell, qp: *mut ibv_qp) {
     cell.is_closing.store(0, Ordering::Relaxed);
     cell.attributes.remote_number.store(0, Ordering::Relaxed);
     cell.number.store(number, Ordering::Relaxed);
+    cell.is_shared.store(is_shared.into(), Ordering::Relaxed);
     cell.transport.store(kind as u32, Ordering::Relaxed);
     // SAFETY: the call has no preconditions.
     cell.process.store(unsafe { libc::getpid() } as u32, Ordering::Relaxed);

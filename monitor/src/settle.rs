@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};
 
-use crate::cell::{BUCKETS, Cell, KIND, OPERATIONS, Ring, SENDS, STATUSES, Slot, UNSIGNALED};
+use crate::cell::{BUCKETS, Cell, KIND, OPERATIONS, Ring, SENDS, STATUSES, Slot};
 use crate::state;
 
 /// A completion that was polled.
@@ -87,6 +87,17 @@ pub(crate) fn received(cell: &Cell, bytes: u32, now: u64) {
     add(&cell.received_bytes, bytes.into());
 }
 
+/// Whether a completion may be that of a receive: there is none outstanding that has another `wr_id`.
+#[inline(always)]
+pub(crate) fn may_be_receive(cell: &Cell, wr_id: u64) -> bool {
+    let ring = &cell.receives;
+    let (head, tail) = (ring.head.load(Ordering::Relaxed), ring.tail.load(Ordering::Relaxed));
+    if head == tail {
+        return cell.is_shared.load(Ordering::Relaxed) != 0;
+    }
+    tail > head || ring.slot(tail).mark.load(Ordering::Relaxed) == wr_id
+}
+
 /// Finds the request of a completion: the oldest one whose mark is one of these.
 fn find<const N: usize>(ring: &Ring<N>, marks: [u64; 2]) -> Option<u64> {
     let head = ring.head.load(Ordering::Relaxed);
@@ -145,7 +156,7 @@ pub(crate) fn row(slot: &Slot) -> usize {
 /// The side of a completion with an error, whose opcode says nothing.
 fn side(cell: &Cell, seen: &Seen) -> (u32, Option<u64>) {
     let ring = &cell.sends;
-    let sent = find(ring, [seen.wr_id, seen.wr_id ^ UNSIGNALED]);
+    let sent = find(ring, [seen.wr_id, !seen.wr_id]);
     let received = find(&cell.receives, [seen.wr_id; 2]);
     let responder = [ibv_wc_status::IBV_WC_LOC_ACCESS_ERR, ibv_wc_status::IBV_WC_LOC_LEN_ERR];
     let is_responder = responder.contains(&(seen.status as ibv_wc_status::Type));

@@ -34,13 +34,18 @@ static int is(const char *name)
 	return strcmp(way, name) == 0;
 }
 
+static int is_extended(void)
+{
+	return is("extended") || is("extended-empty");
+}
+
 static struct side make(void)
 {
 	struct side side = { 0 };
 	struct ibv_cq_init_attr_ex cq = { .cqe = 4 * DEPTH, .wc_flags = IBV_WC_EX_WITH_QP_NUM };
 	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_RC, .pd = domain };
 
-	if (is("extended")) {
+	if (is_extended()) {
 		side.extended = ibv_create_cq_ex(context, &cq);
 		if (!side.extended)
 			fail("ibv_create_cq_ex");
@@ -53,7 +58,7 @@ static struct side make(void)
 		.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1,
 	};
 	init.comp_mask = IBV_QP_INIT_ATTR_PD;
-	if (is("extended")) {
+	if (is_extended()) {
 		init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 		init.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND;
 	}
@@ -128,7 +133,7 @@ static void write_one(struct side *side, uint64_t number, int signaled)
 
 	wr.wr.rdma.remote_addr = (uintptr_t)memory + 2048;
 	wr.wr.rdma.rkey = mr->rkey;
-	if (is("extended")) {
+	if (is_extended()) {
 		struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(side->qp);
 
 		ibv_wr_start(qp);
@@ -181,6 +186,12 @@ int main(int count, char **arguments)
 	for (long number = 0; number < times; number++) {
 		if (is("empty")) {
 			empty += ibv_poll_cq(near.cq, 1, &wc) == 0;
+			continue;
+		}
+		if (is("extended-empty")) {
+			struct ibv_poll_cq_attr attr = { 0 };
+
+			empty += ibv_start_poll(near.extended, &attr) != 0;
 			continue;
 		}
 		if (is("send"))
