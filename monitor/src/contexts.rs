@@ -1,79 +1,18 @@
 //! The contexts of the process, and libmlx5's functions that they are called by.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use mlx5_sys::verbs::{ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc};
+use mlx5_sys::verbs::ibv_context;
 
-use crate::cell::Cell;
-use crate::table::Table;
+use crate::real::{self, CONTEXTS, POLL_CQ, POST_RECV, POST_SEND};
 use crate::{poll, post};
-
-pub(crate) type PostSend =
-    unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
-pub(crate) type PostRecv =
-    unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
-pub(crate) type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
-
-/// Contexts that are observed at a time. Each has a function of its own that polls.
-pub(crate) const CONTEXTS: usize = 16;
 
 static KNOWN: [AtomicPtr<ibv_context>; CONTEXTS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; CONTEXTS];
-/// The queue pairs of each context, by their numbers.
-static NUMBERS: [AtomicPtr<Table<Cell>>; CONTEXTS] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; CONTEXTS];
 /// Queue pairs of each context.
 static QUEUES: [AtomicU32; CONTEXTS] = [const { AtomicU32::new(0) }; CONTEXTS];
-
-/// The functions of the first context. Contexts with others are left alone.
-static POST_SEND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-static POST_RECV: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-static POLL_CQ: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-
-/// Returns libmlx5's function.
-#[inline(always)]
-pub(crate) fn post_send() -> PostSend {
-    // SAFETY: `replace` sets the pointer to a function of this type, once, before this library's function
-    // is called in its place.
-    unsafe { std::mem::transmute::<*mut c_void, PostSend>(POST_SEND.as_ptr().read()) }
-}
-
-/// Returns libmlx5's function.
-#[inline(always)]
-pub(crate) fn post_recv() -> PostRecv {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute::<*mut c_void, PostRecv>(POST_RECV.as_ptr().read()) }
-}
-
-/// Returns libmlx5's function.
-#[inline(always)]
-pub(crate) fn poll_cq() -> PollCq {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute::<*mut c_void, PollCq>(POLL_CQ.as_ptr().read()) }
-}
-
-/// Returns the key and the place of a number.
-#[inline(always)]
-pub(crate) fn by_number(number: u32) -> (u64, usize) {
-    let key = u64::from(number) + 1;
-    (key, (key & 0xffff) as usize)
-}
-
-/// Returns the queue pairs of a context that is known, by their numbers.
-#[inline(always)]
-pub(crate) fn numbers(context: usize) -> &'static Table<Cell> {
-    // SAFETY: `enter` has set the pointer, for ever.
-    unsafe { &*NUMBERS[context].load(Ordering::Relaxed) }
-}
-
-/// Returns the cell of a queue pair of a known context.
-pub(crate) fn cell(context: usize, number: u32) -> Option<&'static Cell> {
-    let (key, place) = by_number(number);
-    // SAFETY: cells stay mapped.
-    unsafe { numbers(context).find(key, place).as_ref() }
-}
 
 /// Why a context is not observed.
 pub(crate) struct Foreign;
@@ -130,8 +69,8 @@ fn enter(context: *mut ibv_context) -> Option<usize> {
     };
     let unused = || QUEUES.iter().position(|queues| queues.load(Ordering::Relaxed) == 0);
     let index = known(context).or_else(|| known(ptr::null_mut())).or_else(unused)?;
-    if NUMBERS[index].load(Ordering::Relaxed).is_null() {
-        NUMBERS[index].store(ptr::from_ref(Table::map()?).cast_mut(), Ordering::Release);
+    if !real::prepare(index) {
+        return None;
     }
     KNOWN[index].store(context, Ordering::Release);
     Some(index)

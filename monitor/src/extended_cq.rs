@@ -9,7 +9,7 @@ use mlx5_sys::verbs::{ibv_cq_ex, ibv_poll_cq_attr};
 use crate::cell::Cell;
 use crate::settle::{self, Seen};
 use crate::state::{self, Control, LocalCq};
-use crate::{clock, contexts};
+use crate::{clock, real};
 
 type StartPoll = unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int;
 type NextPoll = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
@@ -26,10 +26,10 @@ macro_rules! polls {
             }
             // SAFETY: it is there, and values of the table are never freed.
             let local = unsafe { cqs.at(place) };
-            let real = local.$name.load(Ordering::Relaxed);
+            let found = local.$name.load(Ordering::Relaxed);
             // SAFETY: `replace` has set it to the CQ's function of this type; the arguments are the
             // caller's.
-            let result = unsafe { std::mem::transmute::<*mut c_void, $type>(real)(cq $(, $attr)?) };
+            let result = unsafe { std::mem::transmute::<*mut c_void, $type>(found)(cq $(, $attr)?) };
             if result != 0 {
                 return result;
             }
@@ -42,13 +42,13 @@ macro_rules! polls {
         unsafe extern "C" fn $behind(cq: *mut ibv_cq_ex $(, $attr: $of)?) -> c_int {
             let (key, place) = state::by_address(cq.cast_const());
             // SAFETY: values of the table are never freed.
-            let found = unsafe { state::cqs().find(key, place).as_ref() };
-            let Some(local) = found.or_else(|| state::inherited_cq(cq)) else { return libc::ENOENT };
-            let real = local.$name.load(Ordering::Relaxed);
+            let observed = unsafe { state::cqs().find(key, place).as_ref() };
+            let Some(local) = observed.or_else(|| state::inherited_cq(cq)) else { return libc::ENOENT };
+            let found = local.$name.load(Ordering::Relaxed);
             // SAFETY: `replace` has set it to the CQ's function of this type; the arguments are the
             // caller's.
-            let result = unsafe { std::mem::transmute::<*mut c_void, $type>(real)(cq $(, $attr)?) };
-            match found {
+            let result = unsafe { std::mem::transmute::<*mut c_void, $type>(found)(cq $(, $attr)?) };
+            match observed {
                 // SAFETY: the CQ has a current completion.
                 Some(local) if result == 0 => unsafe { settle_current(local, cq) },
                 _ => result,
@@ -96,7 +96,7 @@ unsafe extern "C" fn settle_other(local: &'static LocalCq, cq: *mut ibv_cq_ex) -
         let only = local.only.load(Ordering::Relaxed);
         let cell = match (only.as_ref::<'static>(), (*cq).read_qp_num) {
             (Some(only), _) => Some(only),
-            (None, Some(read)) => contexts::cell(local.context.load(Ordering::Relaxed), read(cq)),
+            (None, Some(read)) => real::cell(local.context.load(Ordering::Relaxed), read(cq)),
             (None, None) => None,
         };
         let Some(cell) = cell else { return 0 };

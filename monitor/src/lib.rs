@@ -11,9 +11,9 @@
 //! | [`board`] | the memory that the program's processes share with `mlx5 monitor` |
 //! | [`cell`] | the part of it that one queue pair has |
 //! | [`clock`] | the CPU's counter |
-//! | `table`, `state` | what a process knows: queue pairs by address and by number |
-//! | `hooks`, `queues`, `contexts` | the control path |
-//! | `post`, `poll`, `settle`, `extended` | the data path |
+//! | `table`, `state`, `real` | what a process knows: queue pairs by address and by number, libmlx5's functions |
+//! | `settle`, `post`, `poll`, `extended`, `extended_cq` | the data path |
+//! | `contexts`, `function`, `queues`, `hooks` | the control path |
 //!
 //! The data path allocates nothing, makes no system call, and takes no lock. Without the variable
 //! [`board::VARIABLE`] all functions only call those that they stand for.
@@ -33,10 +33,12 @@ pub mod clock;
 mod contexts;
 mod extended;
 mod extended_cq;
+mod function;
 mod hooks;
 mod poll;
 mod post;
 mod queues;
+mod real;
 mod settle;
 mod state;
 mod table;

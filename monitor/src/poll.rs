@@ -5,9 +5,9 @@ use std::ffi::c_int;
 use mlx5_sys::verbs::{ibv_cq, ibv_wc};
 
 use crate::cell::{BUCKETS, Cell, OPERATIONS};
-use crate::contexts::{CONTEXTS, PollCq};
+use crate::real::{CONTEXTS, PollCq};
 use crate::settle::{self, Seen};
-use crate::{clock, contexts};
+use crate::{clock, real};
 
 /// The functions that poll, one for each context.
 pub(crate) const FUNCTIONS: [PollCq; CONTEXTS] = [
@@ -43,7 +43,7 @@ unsafe extern "C" fn poll_cq<const CONTEXT: usize>(
     wc: *mut ibv_wc,
 ) -> c_int {
     // SAFETY: the caller's own arguments.
-    let count = unsafe { contexts::poll_cq()(cq, most, wc) };
+    let count = unsafe { real::poll_cq()(cq, most, wc) };
     if count != 1 {
         if count <= 0 {
             return count;
@@ -54,8 +54,8 @@ unsafe extern "C" fn poll_cq<const CONTEXT: usize>(
     // SAFETY: the call has filled it.
     let wc = unsafe { &*wc };
     let now = clock::ticks();
-    let (key, place) = contexts::by_number(wc.qp_num);
-    let numbers = contexts::numbers(CONTEXT);
+    let (key, place) = real::by_number(wc.qp_num);
+    let numbers = real::numbers(CONTEXT);
     if !numbers.has(key, place) {
         // SAFETY: the call has filled it.
         return unsafe { several::<CONTEXT>(1, wc) };
@@ -114,7 +114,7 @@ unsafe extern "C" fn several<const CONTEXT: usize>(count: c_int, wc: *const ibv_
     let now = clock::ticks();
     // SAFETY: the caller vouches for them.
     for wc in unsafe { std::slice::from_raw_parts(wc, count as usize) } {
-        if let Some(cell) = contexts::cell(CONTEXT, wc.qp_num) {
+        if let Some(cell) = real::cell(CONTEXT, wc.qp_num) {
             odd(cell, wc, now);
         }
     }

@@ -15,7 +15,7 @@ use mlx5_sys::verbs::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 
 use crate::cell::{Cell, FLAGS, KEY, KIND, SIGNALED, Slot};
 use crate::state::Local;
-use crate::{clock, contexts, state};
+use crate::{clock, real, state};
 
 /// Returns the mark of a request with these flags.
 #[inline(always)]
@@ -104,7 +104,7 @@ unsafe extern "C" fn post_send_behind(
     unsafe {
         match state::local(qp).filter(|_| !requests.is_null()) {
             Some(local) => note_and_post(local, qp, requests, bad),
-            None => contexts::post_send()(qp, requests, bad),
+            None => real::post_send()(qp, requests, bad),
         }
     }
 }
@@ -148,7 +148,7 @@ unsafe fn note_and_post(
         }
     }
     // SAFETY: the caller's own arguments.
-    let result = unsafe { contexts::post_send()(qp, requests, bad) };
+    let result = unsafe { real::post_send()(qp, requests, bad) };
     if result != 0 {
         // SAFETY: the caller's own arguments, after a call that has failed.
         return unsafe { refused(cell, requests, bad, result) };
@@ -244,7 +244,7 @@ unsafe extern "C" fn post_recv_behind(
     unsafe {
         match state::local(qp).filter(|_| !requests.is_null()) {
             Some(local) => note_and_post_recv(local, qp, requests, bad),
-            None => contexts::post_recv()(qp, requests, bad),
+            None => real::post_recv()(qp, requests, bad),
         }
     }
 }
@@ -280,7 +280,7 @@ unsafe fn note_and_post_recv(
         }
     }
     // SAFETY: the caller's own arguments.
-    let result = unsafe { contexts::post_recv()(qp, requests, bad) };
+    let result = unsafe { real::post_recv()(qp, requests, bad) };
     if result != 0 {
         // SAFETY: the caller's own arguments, after a call that has failed.
         return unsafe { refused_receives(cell, requests, bad, result) };

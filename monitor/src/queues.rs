@@ -9,7 +9,7 @@ use mlx5_sys::verbs::{ibv_cq_ex, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_s
 use crate::board::{OTHER_PROVIDER, TOO_MANY, state as states};
 use crate::cell::{self, Cell, SIGNALED};
 use crate::state::{self, Control, Local};
-use crate::{contexts, extended, extended_cq, hooks};
+use crate::{contexts, extended, extended_cq, function, real};
 
 /// A change of a queue pair's attributes.
 pub(crate) struct Change {
@@ -156,16 +156,16 @@ unsafe fn register(qp: *mut ibv_qp) {
     local.qp.store(qp, Ordering::Release);
     contexts::count(place, 1);
     let (address, at) = state::by_address(qp);
-    let (key, by_number) = contexts::by_number(number);
+    let (key, by_number) = real::by_number(number);
     let is_kept = state::queues().put(address, at, ptr::from_ref(local).cast_mut())
-        && contexts::numbers(place).put(key, by_number, ptr::from_ref(cell).cast_mut());
+        && real::numbers(place).put(key, by_number, ptr::from_ref(cell).cast_mut());
     control.view.header.set(index, states::LIVE);
     if !is_kept {
         control.note(TOO_MANY);
     }
     // SAFETY: as above; both CQs exist as long as the queue pair.
     unsafe {
-        extended::replace(local, cell, hooks::extended(qp));
+        extended::replace(local, cell, function::extended(qp));
         let (send, recv) = ((*qp).send_cq.cast::<ibv_cq_ex>(), (*qp).recv_cq.cast::<ibv_cq_ex>());
         extended_cq::replace(&control, send, cell, place, 0);
         extended_cq::replace(&control, recv, cell, place, 1);
@@ -190,7 +190,7 @@ unsafe fn fill(cell: &Cell, qp: *mut ibv_qp) {
     // SAFETY: the queue pair exists, and so do its context and device, whose name ends with a zero.
     let (init, number, kind, is_shared, device) = unsafe {
         let device = CStr::from_ptr((&raw const (*(*(*qp).context).device).name).cast());
-        (hooks::query(qp), (*qp).qp_num, (*qp).qp_type, !(*qp).srq.is_null(), device)
+        (function::query(qp), (*qp).qp_num, (*qp).qp_type, !(*qp).srq.is_null(), device)
     };
     let all = init.map_or(0, |init| init.sq_sig_all);
     let zero = [&cell.unmatched, &cell.unreceived, &cell.received_bytes];
@@ -219,9 +219,9 @@ pub(crate) fn retire(qp: *mut ibv_qp) {
     let Some(local) = state::local(qp) else { return };
     let (address, place) = state::by_address(qp);
     let context = local.context.load(Ordering::Relaxed);
-    let (key, by_number) = contexts::by_number(local.number.load(Ordering::Relaxed));
+    let (key, by_number) = real::by_number(local.number.load(Ordering::Relaxed));
     state::queues().remove(address, place, ptr::from_ref(local).cast_mut());
-    contexts::numbers(context).remove(key, by_number, local.cell.load(Ordering::Relaxed));
+    real::numbers(context).remove(key, by_number, local.cell.load(Ordering::Relaxed));
     contexts::count(context, -1);
     local.qp.store(ptr::null_mut(), Ordering::Release);
     control.view.header.set(local.index.load(Ordering::Relaxed), states::ENDED);

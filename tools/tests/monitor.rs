@@ -81,7 +81,8 @@ fn programs_without_a_failure_print_what_they_print_alone() {
 #[test]
 fn a_wrong_rkey_is_named() {
     explains("rkey", &[&["IBV_WC_REM_ACCESS_ERR", "RDMA_WRITE 0x8 with 64 bytes", "a wrong rkey"]]);
-    explains("beyond", &[&["IBV_WC_REM_ACCESS_ERR", "an address or length outside"]]);
+    let seen = "seen: a request with this rkey and operation succeeded";
+    explains("beyond", &[&["IBV_WC_REM_ACCESS_ERR", "an address or length outside", seen]]);
 }
 
 #[test]
@@ -214,4 +215,104 @@ fn a_program_that_connects_nothing_is_said_to_be_unobserved() {
     let printed = finish(&mut mlx5(&["monitor", "--", "sh", "-c", "echo out; exit 7"]), 7);
     assert_eq!(printed.out, "out\n");
     assert!(printed.err.contains("connected no queue pair"), "{}", printed.err);
+}
+
+static USERS: LazyLock<Compiled> =
+    LazyLock::new(|| Compiled::new("users", &["-lmlx5", "-libverbs", "-lpthread"]));
+
+/// Values of a family of counters, each with its labels.
+fn values(text: &str, family: &str) -> Vec<(String, u64)> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(&format!("{family}_total{{")));
+    let value = |line: &str| {
+        let (labels, value) = line.rsplit_once("} ").expect("a value");
+        (labels.to_owned(), value.parse().expect("a number"))
+    };
+    lines.map(value).collect()
+}
+
+/// Runs a program of [`USERS`], monitored. Returns its metrics, and what the command said.
+fn user(way: &str) -> (String, String) {
+    let alone = finish(&mut on_the_model(USERS.path(), &[way]), 0);
+    let folder = Folder::new("users");
+    let file = folder.file("metrics");
+    let arguments = ["monitor", "--metrics", file.to_str().unwrap(), "--", USERS.path(), way];
+    let printed = finish(&mut mlx5(&arguments), 0);
+    assert_eq!(printed.out, alone.out);
+    let text = fs::read_to_string(file).expect("metrics");
+    openmetrics(&text);
+    (text, printed.err)
+}
+
+#[test]
+fn a_child_counts_its_own_requests_only() {
+    let (text, said) = user("fork");
+    let mut counts = values(&text, "mlx5_monitor_requests");
+    counts.sort_by_key(|(_, count)| *count);
+    let [(parent, 2), (child, 5)] = &counts[..] else { panic!("{counts:?}") };
+    let process = |labels: &str| labels.split(',').nth(1).expect("a process").to_owned();
+    assert_ne!(process(parent), process(child));
+    assert_eq!(said, "");
+}
+
+#[test]
+fn threads_share_queues_while_others_come_and_go() {
+    let (text, said) = user("threads");
+    let sum = |family| values(&text, family).iter().map(|(_, count)| count).sum::<u64>();
+    // Four threads post 400 each, and 20 queue pairs that come and go 3 each.
+    assert_eq!(sum("mlx5_monitor_requests"), 1660, "{text}");
+    assert_eq!(sum("mlx5_monitor_failures"), 0, "{text}");
+    assert_eq!(said, "");
+}
+
+#[test]
+fn refused_requests_are_not_counted() {
+    let (text, said) = user("refused");
+    for family in ["mlx5_monitor_requests", "mlx5_monitor_completed_requests"] {
+        let counts = values(&text, family);
+        let [(_, 65)] = &counts[..] else { panic!("{counts:?}") };
+    }
+    assert_eq!(said, "");
+}
+
+#[test]
+fn a_program_that_drives_the_device_itself_is_named() {
+    let (_, said) = user("takeover");
+    assert!(said.contains("drives the device itself (mlx5dv_init_obj)"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_program_that_opens_libibverbs_itself_is_observed() {
+    let folder = Folder::new("loaded");
+    let of = |name| format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"));
+    let program = folder.file("loaded");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]);
+    compiler.arg("-include").arg(of("loaded.h")).arg(of("faults.c")).arg("-o").arg(&program);
+    finish(compiler.arg("-ldl"), 0);
+    let arguments = ["monitor", "--", program.to_str().unwrap(), "lkey"];
+    let printed = finish(&mut mlx5(&arguments), 0);
+    assert!(printed.out.contains("local protection error"), "{}", printed.out);
+    let [paragraph] = &paragraphs(&printed.err)[..] else { panic!("{}", printed.err) };
+    assert!(paragraph.contains("IBV_WC_LOC_PROT_ERR"), "{paragraph}");
+}
+
+#[test]
+fn what_the_record_says_of_the_cause_is_seen() {
+    let seen = |fault| {
+        let err = monitored(fault).err;
+        let lines = err.lines().filter_map(|line| line.strip_prefix("  seen: "));
+        lines.map(str::to_owned).collect::<Vec<String>>().join("\n")
+    };
+    assert!(seen("rkey").starts_with("none with this rkey succeeded before, but one with rkey 0x"));
+    assert!(seen("beyond").starts_with("a request with this rkey and operation succeeded "));
+    assert!(seen("lkey").starts_with("none with this lkey succeeded before, but one with lkey 0x"));
+    assert_eq!(seen("region-right"), "no request of this queue pair succeeded before");
+    assert!(seen("unaligned").starts_with("the remote address is not a multiple of 8"));
+    let [first, second] = &seen("flushed").lines().map(str::to_owned).collect::<Vec<_>>()[..]
+    else {
+        panic!("both sides fail")
+    };
+    assert!(first.starts_with("none with this rkey"), "{first}");
+    assert!(second.contains("it failed as responder"), "{second}");
 }

@@ -82,7 +82,7 @@ const DRIVER: &[&str] = &["src", "build", "build.rs", "diag"];
 /// The model with its tests.
 const MODEL: &[&str] = &["model"];
 const TESTS: &[&str] = &["tests", "examples", "benches", "rig"];
-const TOOLS: &[&str] = &["tools", "conformance", "pci", "smoltcp", "c"];
+const TOOLS: &[&str] = &["tools", "conformance", "monitor", "pci", "smoltcp", "c"];
 const EVIDENCE: &[&str] = &["evidence"];
 /// Everything that is compiled or run.
 const ALL: &[&[&str]] = &[BUILD, DRIVER, MODEL, TESTS, TOOLS, EVIDENCE, &["torture", "xtask"]];
@@ -125,6 +125,7 @@ pub const DEEP: &[Check] = &[
     Check::tests(
         "tools",
         &[
+            "tools/monitor_programs",
             "tools/perf",
             "tools/perf_ends",
             "tools/perf_peers",

@@ -47,11 +47,13 @@ const PACKAGES: &[Package] = &[
             ("dump", &["dump"]),
             ("info", &["info"]),
             ("lint", &["lint"]),
+            ("monitor", &["monitor"]),
             ("trace", &["trace"]),
             ("perf", &["perf_outputs"]),
         ],
     },
     Package { name: "mlx5-evidence", folder: "evidence", tests: &[] },
+    Package { name: "mlx5-monitor", folder: "monitor", tests: &[] },
     Package { name: "mlx5-smoltcp", folder: "smoltcp", tests: &[] },
     Package {
         name: "mlx5-c",

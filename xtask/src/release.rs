@@ -25,6 +25,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "mlx5-model", folder: "model" },
     Package { name: "mlx5-model-library", folder: "model/library" },
     Package { name: "mlx5-model-pci", folder: "pci" },
+    Package { name: "mlx5-monitor", folder: "monitor" },
     Package { name: "mlx5", folder: "." },
     Package { name: "mlx5-conformance", folder: "conformance" },
     Package { name: "mlx5-smoltcp", folder: "smoltcp" },

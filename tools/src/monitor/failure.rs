@@ -27,6 +27,7 @@ pub(super) struct Failure {
     causes: Vec<LikelyCause>,
     check: Option<&'static Check>,
     known: Option<String>,
+    seen: Option<String>,
     silent: String,
     outstanding: u32,
     notices: Option<String>,
@@ -82,6 +83,7 @@ impl Failure {
             check: check(facts.symptom),
             known: vendor
                 .map(|code| ExplainedCode::vendor_syndrome(Some(status), code.into()).meaning),
+            seen: seen(cell, of, status, rate),
             silent: silent(of, rate),
             outstanding: of.outstanding,
             notices: notices(cell, fabric),
@@ -98,6 +100,7 @@ impl Failure {
             "request": self.request,
             "peer": self.peer,
             "causes": self.causes.iter().map(cause).collect::<Vec<_>>(),
+            "seen": self.seen,
             "check": self.check.map(|check| check.text),
             "last_acknowledge": self.silent,
             "outstanding": self.outstanding,
@@ -115,6 +118,57 @@ fn operations(of: &cell::Failure) -> Operations {
             name => Operations::named(name),
         },
         _ => Operations::ALL,
+    }
+}
+
+/// What the record of the queue pair says about the cause.
+fn seen(cell: &Cell, of: &cell::Failure, status: Status, rate: Rate) -> Option<String> {
+    if status == Status::Flushed {
+        return Some(
+            "no request of this queue pair failed before, and the program did not move it to ERROR: it \
+             failed as responder. Its asynchronous event says why, and so does the peer's completion"
+                .to_owned(),
+        );
+    }
+    let request = of.request.filter(|_| of.side == Side::Send)?;
+    if operations(of) == Operations::ATOMIC && request.remote % 8 != 0 {
+        return Some("the remote address is not a multiple of 8, as atomics need".to_owned());
+    }
+    match status {
+        Status::RemoteAccess => Some(history(cell, of, &request, "rkey", |of| of.rkey, rate)),
+        Status::LocalProtection => Some(history(cell, of, &request, "lkey", |of| of.lkey, rate)),
+        _ => None,
+    }
+}
+
+/// What earlier requests of the queue pair say about a key.
+fn history(
+    cell: &Cell,
+    of: &cell::Failure,
+    request: &Request,
+    name: &str,
+    key: fn(&Request) -> u32,
+    rate: Rate,
+) -> String {
+    let mut earlier = cell.sends.last(u64::MAX);
+    earlier.retain(|each| each.posted < request.posted && each.completed >= each.posted);
+    let same = earlier.iter().rev().find(|each| key(each) == key(request));
+    match (same, earlier.last()) {
+        (Some(same), _) => {
+            let age = span(rate.time(of.at.saturating_sub(same.completed)));
+            let also = if same.opcode == request.opcode { " and operation" } else { "" };
+            format!(
+                "a request with this {name}{also} succeeded {age} before, with {} bytes",
+                same.length
+            )
+        }
+        (None, Some(other)) => {
+            format!(
+                "none with this {name} succeeded before, but one with {name} {:#x} did",
+                key(other)
+            )
+        }
+        (None, None) => "no request of this queue pair succeeded before".to_owned(),
     }
 }
 
@@ -181,17 +235,14 @@ fn notices(cell: &Cell, fabric: Fabric) -> Option<String> {
     let (timeout, retry_cnt) = cell.timeout();
     let settings = format!("timeout {timeout}, retry_cnt {retry_cnt}");
     let receives = match cell.rnr_retry() {
-        7 => "for ever".to_owned(),
-        retries => format!("for {retries} retries"),
+        7 => "never (rnr_retry 7)".to_owned(),
+        retries => format!("after the retries of rnr_retry {retries}"),
     };
     let peer = match dead_peer_after(timeout, retry_cnt, fabric) {
         Some(time) => format!("after {}", span(time)),
         None => "never".to_owned(),
     };
-    Some(format!(
-        "a dead peer {peer} ({settings}); it waits for a missing receive {receives} (rnr_retry {})",
-        cell.rnr_retry()
-    ))
+    Some(format!("a dead peer {peer} ({settings}), a missing receive {receives}"))
 }
 
 /// Returns a time with its unit.
@@ -216,6 +267,7 @@ impl fmt::Display for Failure {
             ("request", self.request.as_deref()),
             ("peer", self.peer.as_deref()),
             ("code", self.known.as_deref()),
+            ("seen", self.seen.as_deref()),
         ];
         for (label, text) in lines {
             if let Some(text) = text {

@@ -131,8 +131,8 @@ impl Follower {
         let count = queues.iter().filter(quiet).count();
         if count == queues.len() && count > 0 && self.said.is_empty() {
             say!(
-                "nothing was posted through libibverbs: the program drives the device itself, or has \
-                 sent nothing"
+                "nothing was posted through libibverbs: the program is only a target of its peers, or \
+                 drives the device itself"
             );
         }
     }
