@@ -136,7 +136,7 @@ const ATOMIC_WRITE: u32 = 15;
 macro_rules! begin {
     ($local:ident, $qp:ident, $opcode:ident, $key:expr, $remote:expr) => {
         // SAFETY: the caller builds a request of a queue pair that exists.
-        unsafe { begin($local, $qp, $opcode as u32, u64::from($key), $remote) }
+        unsafe { begin($local, $qp, $opcode, u64::from($key), $remote) }
     };
 }
 

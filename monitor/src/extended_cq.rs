@@ -100,14 +100,14 @@ unsafe extern "C" fn settle_other(local: &'static LocalCq, cq: *mut ibv_cq_ex) -
             (None, None) => None,
         };
         let Some(cell) = cell else { return 0 };
-        let status = (*cq).status as u32;
+        let status = (*cq).status;
         let is_good = status == 0;
         settle::completed(
             cell,
             &Seen {
                 wr_id: (*cq).wr_id,
                 status,
-                opcode: (*cq).read_opcode.filter(|_| is_good).map_or(0, |read| read(cq) as u32),
+                opcode: (*cq).read_opcode.filter(|_| is_good).map_or(0, |read| read(cq)),
                 bytes: (*cq).read_byte_len.filter(|_| is_good).map_or(0, |read| read(cq)),
                 vendor: (*cq).read_vendor_err.filter(|_| !is_good).map_or(0, |read| read(cq)),
                 now,

@@ -63,7 +63,7 @@ unsafe extern "C" fn poll_cq<const CONTEXT: usize>(
     // SAFETY: it is there; cells stay mapped.
     let cell = unsafe { numbers.at(place) };
     // One comparison for both: a success, and an operation of a send queue.
-    let what = u64::from(wc.status as u32) | u64::from(wc.opcode as u32) << 32;
+    let what = u64::from(wc.status) | u64::from(wc.opcode) << 32;
     let row = what.rotate_right(32 - BUCKETS.trailing_zeros()) as usize;
     if row >= OPERATIONS * BUCKETS {
         return odd(cell, wc, now);
@@ -85,7 +85,7 @@ extern "C" fn behind(cell: &Cell, wc: &ibv_wc, now: u64) -> c_int {
 /// Settles any completion. The usual one is that of a receive.
 #[inline(never)]
 extern "C" fn odd(cell: &Cell, wc: &ibv_wc, now: u64) -> c_int {
-    if settle::is_receive(wc.status as u32, wc.opcode as u32) {
+    if settle::is_receive(wc.status, wc.opcode) {
         settle::received(cell, wc.byte_len, now);
         return 1;
     }
@@ -96,8 +96,8 @@ impl Seen {
     fn of(wc: &ibv_wc, now: u64) -> Seen {
         Seen {
             wr_id: wc.wr_id,
-            status: wc.status as u32,
-            opcode: wc.opcode as u32,
+            status: wc.status,
+            opcode: wc.opcode,
             bytes: wc.byte_len,
             vendor: wc.vendor_err,
             now,

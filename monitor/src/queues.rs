@@ -93,12 +93,12 @@ fn note(cell: &Cell, mask: u32, attr: &ibv_qp_attr) {
     let of = &cell.attributes;
     let has = |attribute: ibv_qp_attr_mask| mask & attribute.0 != 0;
     if has(ibv_qp_attr_mask::IBV_QP_STATE) {
-        of.state.store(attr.qp_state as u32, Ordering::Relaxed);
+        of.state.store(attr.qp_state, Ordering::Relaxed);
     }
     let fields = [
-        (ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS, &of.access, attr.qp_access_flags as u32),
+        (ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS, &of.access, attr.qp_access_flags),
         (ibv_qp_attr_mask::IBV_QP_DEST_QPN, &of.remote_number, attr.dest_qp_num),
-        (ibv_qp_attr_mask::IBV_QP_PATH_MTU, &of.path_mtu, attr.path_mtu as u32),
+        (ibv_qp_attr_mask::IBV_QP_PATH_MTU, &of.path_mtu, attr.path_mtu),
         (ibv_qp_attr_mask::IBV_QP_TIMEOUT, &of.timeout, attr.timeout.into()),
         (ibv_qp_attr_mask::IBV_QP_RETRY_CNT, &of.retry_cnt, attr.retry_cnt.into()),
         (ibv_qp_attr_mask::IBV_QP_RNR_RETRY, &of.rnr_retry, attr.rnr_retry.into()),
@@ -206,7 +206,7 @@ unsafe fn fill(cell: &Cell, qp: *mut ibv_qp) {
     cell.attributes.remote_number.store(0, Ordering::Relaxed);
     cell.number.store(number, Ordering::Relaxed);
     cell.is_shared.store(is_shared.into(), Ordering::Relaxed);
-    cell.transport.store(kind as u32, Ordering::Relaxed);
+    cell.transport.store(kind, Ordering::Relaxed);
     // SAFETY: the call has no preconditions.
     cell.process.store(unsafe { libc::getpid() } as u32, Ordering::Relaxed);
     cell::store(&cell.program, state::program());

@@ -63,12 +63,12 @@ fn give_back(cell: &Cell) -> bool {
 /// Whether a completion is that of a receive, with success.
 #[inline(always)]
 pub(crate) fn is_receive(status: u32, opcode: u32) -> bool {
-    status == ibv_wc_status::IBV_WC_SUCCESS as u32 && opcode & RECEIVE != 0
+    status == ibv_wc_status::IBV_WC_SUCCESS && opcode & RECEIVE != 0
 }
 
 /// Settles a completion.
 pub(crate) fn completed(cell: &Cell, seen: &Seen) {
-    if seen.status != ibv_wc_status::IBV_WC_SUCCESS as u32 {
+    if seen.status != ibv_wc_status::IBV_WC_SUCCESS {
         failed(cell, seen);
     } else if seen.opcode & RECEIVE != 0 {
         received(cell, seen.bytes, seen.now);
@@ -159,7 +159,7 @@ fn side(cell: &Cell, seen: &Seen) -> (u32, Option<u64>) {
     let sent = find(ring, [seen.wr_id, !seen.wr_id]);
     let received = find(&cell.receives, [seen.wr_id; 2]);
     let responder = [ibv_wc_status::IBV_WC_LOC_ACCESS_ERR, ibv_wc_status::IBV_WC_LOC_LEN_ERR];
-    let is_responder = responder.contains(&(seen.status as ibv_wc_status::Type));
+    let is_responder = responder.contains(&(seen.status));
     match (sent, received) {
         (Some(position), None) => (1, Some(position)),
         (Some(position), Some(_)) if !is_responder => (1, Some(position)),
@@ -175,7 +175,7 @@ fn side(cell: &Cell, seen: &Seen) -> (u32, Option<u64>) {
 fn failed(cell: &Cell, seen: &Seen) {
     add(&cell.statuses[seen.status as usize % STATUSES], 1);
     let (side, position) = side(cell, seen);
-    let is_flushed = seen.status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR as u32;
+    let is_flushed = seen.status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
     // A program that moves its queue pair to ERROR knows that it has.
     let is_expected = is_flushed && cell.is_closing.load(Ordering::Acquire) != 0;
     let of = &cell.incident;

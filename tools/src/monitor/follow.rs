@@ -80,7 +80,7 @@ impl Follower {
         while self.ended.len() > 2 * ENDED {
             let rest = self.ended.split_off(ENDED);
             let mut sums: Vec<Queue> = Vec::new();
-            for mut queue in std::mem::replace(&mut self.ended, Vec::new()) {
+            for mut queue in std::mem::take(&mut self.ended) {
                 queue.label.number = None;
                 match sums.iter_mut().find(|sum| sum.label == queue.label) {
                     Some(sum) => sum.add(&queue),
