@@ -42,3 +42,5 @@ mod real;
 mod settle;
 mod state;
 mod table;
+#[cfg(test)]
+mod tests;

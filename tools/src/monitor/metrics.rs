@@ -86,15 +86,16 @@ fn head(f: &mut String, name: &str, kind: &str, unit: &str, help: &str) -> fmt::
 /// Writes the histogram of an operation, if it has a count. Its buckets are those of all its times.
 fn histogram(f: &mut String, queue: &Queue, operation: usize) -> fmt::Result {
     let of = &queue.latencies[operation];
-    let total: u64 = of.buckets.iter().map(|(_, count)| count).sum();
+    // The counts come from memory that the program may have overwritten.
+    let total = of.buckets.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
     if total == 0 {
         return Ok(());
     }
     let labels = format!("{},operation=\"{}\"", labels(queue), queue::operation(operation));
-    let mut sum = 0;
+    let mut sum = 0_u64;
     // From tens of nanoseconds to minutes.
     for (end, count) in &of.buckets {
-        sum += count;
+        sum = sum.saturating_add(*count);
         if (1e-8..1e3).contains(end) {
             writeln!(f, "mlx5_monitor_latency_seconds_bucket{{{labels},le=\"{end:e}\"}} {sum}")?;
         }

@@ -82,18 +82,18 @@ impl Queue {
 
     /// Adds the counts of another one.
     pub fn add(&mut self, other: &Queue) {
-        self.requests += other.requests;
-        self.completed += other.completed;
-        self.received += other.received;
-        self.received_bytes += other.received_bytes;
-        self.unmatched += other.unmatched;
+        self.requests = self.requests.saturating_add(other.requests);
+        self.completed = self.completed.saturating_add(other.completed);
+        self.received = self.received.saturating_add(other.received);
+        self.received_bytes = self.received_bytes.saturating_add(other.received_bytes);
+        self.unmatched = self.unmatched.saturating_add(other.unmatched);
         for (sum, more) in self.failures.iter_mut().zip(&other.failures) {
-            *sum += more;
+            *sum = sum.saturating_add(*more);
         }
         for (sum, more) in self.latencies.iter_mut().zip(&other.latencies) {
             sum.sum += more.sum;
             for ((_, count), (_, more)) in sum.buckets.iter_mut().zip(&more.buckets) {
-                *count += more;
+                *count = count.saturating_add(*more);
             }
         }
     }
