@@ -25,20 +25,12 @@ impl Function {
             return known;
         }
         // SAFETY: names end with a zero. The library is already open: it is the caller, or what that
-        // needs. Only one that the program opened itself is not behind RTLD_NEXT.
+        // needs. The handle is kept, so that the library stays where it is. A program that opened it
+        // itself has it behind no RTLD_NEXT, and one that is linked otherwise has no such file.
         let found = unsafe {
-            let next = libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr());
-            let handle =
-                || libc::dlopen(self.library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-            match next.is_null().then(handle).filter(|handle| !handle.is_null()) {
-                None => next,
-                Some(handle) => {
-                    let found = libc::dlsym(handle, self.name.as_ptr());
-                    // Its other users keep it open.
-                    libc::dlclose(handle);
-                    found
-                }
-            }
+            let handle = libc::dlopen(self.library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            let within = if handle.is_null() { libc::RTLD_NEXT } else { handle };
+            libc::dlsym(within, self.name.as_ptr())
         };
         self.found.store(found, Ordering::Relaxed);
         found

@@ -22,7 +22,7 @@ pub(super) struct Failure {
     queue: String,
     status: Status,
     vendor: u32,
-    request: Option<String>,
+    request: String,
     peer: Option<String>,
     causes: Vec<LikelyCause>,
     check: Option<&'static Check>,
@@ -177,8 +177,10 @@ fn is_datagram(cell: &Cell) -> bool {
     cell.transport() == 4
 }
 
-fn request(cell: &Cell, of: &cell::Failure, rate: Rate) -> Option<String> {
-    let request = of.request?;
+fn request(cell: &Cell, of: &cell::Failure, rate: Rate) -> String {
+    let Some(request) = of.request else {
+        return format!("wr_id {:#x}, which is of a shared receive queue or not kept", of.wr_id);
+    };
     let (address, length, lkey) = (request.address, request.length, request.lkey);
     let mut text = match of.side {
         Side::Receive => format!("receive {:#x}", request.wr_id),
@@ -200,7 +202,7 @@ fn request(cell: &Cell, of: &cell::Failure, rate: Rate) -> Option<String> {
     }
     let age = rate.time(of.at.saturating_sub(request.posted));
     text += &format!(", posted {} before", span(age));
-    Some(text)
+    text
 }
 
 fn peer(cell: &Cell, of: &cell::Failure) -> Option<String> {
@@ -264,7 +266,7 @@ impl fmt::Display for Failure {
             self.queue, self.vendor
         )?;
         let lines = [
-            ("request", self.request.as_deref()),
+            ("request", Some(self.request.as_str())),
             ("peer", self.peer.as_deref()),
             ("code", self.known.as_deref()),
             ("seen", self.seen.as_deref()),

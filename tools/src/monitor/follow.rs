@@ -43,6 +43,11 @@ impl Follower {
         }
     }
 
+    /// Returns whether failures are printed as JSON.
+    pub fn is_json(&self) -> bool {
+        self.is_json
+    }
+
     /// Looks at all cells. Returns the paragraphs to print.
     pub fn look(&mut self, board: &Board) -> String {
         let mut text = String::new();
@@ -102,7 +107,11 @@ impl Follower {
                 "drives the device itself (mlx5dv_init_obj): the queues that it takes over from \
                  libibverbs are left alone",
             ),
-            (OTHER_PROVIDER, "has a device that libmlx5 does not drive: its queues are left alone"),
+            (
+                OTHER_PROVIDER,
+                "has a device that libmlx5 does not drive, or more open devices than can be observed: their \
+                 queues are left alone",
+            ),
             (TOO_MANY, "has more queue pairs than can be observed: the last ones are left alone"),
         ];
         for (note, sentence) in sentences {

@@ -14,14 +14,14 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use mlx5_monitor::board::{Board, VARIABLE};
 
 use crate::bed;
 use crate::outcome::{Error, Result};
-use crate::output::{Form, Output, stderr};
+use crate::output::{Form, Output, say, stderr};
 use crate::program::{Folder, Program, Stdout, outcome, wait};
 use follow::Follower;
 
@@ -88,45 +88,47 @@ impl Arguments {
         let mut child = program.start_monitored(&folder, &[(VARIABLE, OsStr::new(&path))])?;
         let is_over = AtomicBool::new(false);
         let interval = Duration::from_secs(self.interval);
-        let (status, followed) = thread::scope(|scope| {
+        let status = thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 let status = wait(&mut child);
                 is_over.store(true, Ordering::Release);
                 board.wake();
                 status
             });
-            let followed = self.follow(&mut follower, &board, &is_over, interval);
-            (waiting.join().expect("waiting does not panic"), followed)
+            self.follow(&mut follower, &board, &is_over, interval);
+            waiting.join().expect("waiting does not panic")
         });
-        followed?;
         follower.conclude();
         Ok(outcome(status))
     }
 
-    /// Reads the board until the program is over.
+    /// Reads the board until the program is over. Metrics that cannot be written do not end the program.
     fn follow(
         &self,
         follower: &mut Follower,
         board: &Board,
         is_over: &AtomicBool,
         interval: Duration,
-    ) -> Result<()> {
-        let mut written = std::time::Instant::now();
+    ) {
+        let form = if follower.is_json() { Form::Json } else { Form::Text };
+        let mut written = Instant::now();
         loop {
             let seen = board.wakes();
             // Before the last look, so that the look sees everything.
             let was_over = is_over.load(Ordering::Acquire);
             let text = follower.look(board);
             // Nobody is left to tell if it cannot be printed.
-            let _ = stderr(Form::Text).write_all(text.as_bytes());
+            let _ = stderr(form).write_all(text.as_bytes());
             if let Some(file) = &self.metrics {
                 if was_over || written.elapsed() >= interval {
-                    written = std::time::Instant::now();
-                    metrics::write(file, &follower.queues())?;
+                    written = Instant::now();
+                    if let Err(error) = metrics::write(file, &follower.queues()) {
+                        say!("{error}");
+                    }
                 }
             }
             if was_over {
-                return Ok(());
+                return;
             }
             let left = interval.saturating_sub(written.elapsed());
             let time = if self.metrics.is_some() { left.min(SELDOM) } else { SELDOM };
