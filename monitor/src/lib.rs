@@ -11,11 +11,12 @@
 //! | [`board`] | the memory that the program's processes share with `mlx5 monitor` |
 //! | [`cell`] | the part of it that one queue pair has |
 //! | [`clock`] | the CPU's counter |
-//! | `table`, `state`, `real` | what a process knows: queue pairs by address and by number, libmlx5's functions |
+//! | `table`, `state`, `real` | what a process knows: queue pairs, libmlx5's functions |
 //! | `settle`, `post`, `poll`, `extended`, `extended_cq` | the data path |
 //! | `contexts`, `function`, `queues`, `hooks` | the control path |
 //!
-//! The data path allocates nothing, makes no system call, and takes no lock. Without the variable
+//! The data path allocates nothing and takes no lock. It makes no system call but one, which wakes the
+//! command at the first failure of a queue pair. Without the variable
 //! [`board::VARIABLE`] all functions only call those that they stand for.
 //!
 //! ```

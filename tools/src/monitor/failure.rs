@@ -92,7 +92,6 @@ impl Failure {
 
     /// Returns the failure as JSON.
     pub fn json(&self) -> Value {
-        let cause = |cause: &LikelyCause| json!({ "cause": cause.cause, "cure": cause.cure, "grounds": cause.grounds.name() });
         json!({
             "queue": self.queue,
             "status": self.status.name(),
@@ -107,6 +106,11 @@ impl Failure {
             "notices_a_dead_peer": self.notices,
         })
     }
+}
+
+/// A cause as JSON.
+fn cause(of: &LikelyCause) -> Value {
+    json!({ "cause": of.cause, "cure": of.cure, "grounds": of.grounds.name() })
 }
 
 /// The kinds of request that a failure concerns.

@@ -244,7 +244,7 @@ fn libraries(text: &str) -> impl Iterator<Item = &str> {
 /// Builds the server and these programs of the workspace, and returns their files in that order.
 ///
 /// # Errors
-/// cargo fails.
+/// cargo or the C compiler fails.
 pub fn build_programs(server: Option<&str>, programs: &[String]) -> Result<Vec<PathBuf>> {
     let mut chosen = Vec::new();
     let debug = build::target_directory()?.join("debug");
@@ -254,7 +254,9 @@ pub fn build_programs(server: Option<&str>, programs: &[String]) -> Result<Vec<P
         files.push(debug.join(server));
     }
     for program in programs {
-        if program == COMMAND {
+        if let Some(name) = program.strip_suffix(".c") {
+            files.push(compile(name, &debug)?);
+        } else if program == COMMAND {
             chosen.extend(["--bin", program]);
             files.push(debug.join(program));
         } else {
@@ -262,10 +264,21 @@ pub fn build_programs(server: Option<&str>, programs: &[String]) -> Result<Vec<P
             files.push(debug.join("examples").join(program));
         }
     }
-    if !files.is_empty() {
+    if !chosen.is_empty() {
         build::programs(&chosen)?;
     }
     Ok(files)
+}
+
+/// Compiles a verbs program of the command's tests.
+fn compile(name: &str, folder: &Path) -> Result<PathBuf> {
+    let source = build::root().join(format!("tools/tests/programs/{name}.c"));
+    let program = folder.join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-o"]);
+    compiler.arg(&program).arg(source).arg("-libverbs");
+    build::run("cc", &mut compiler)?;
+    Ok(program)
 }
 
 /// The command of the package mlx5-tools.

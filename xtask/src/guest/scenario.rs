@@ -36,7 +36,8 @@ pub struct Needs {
     pub limit: Duration,
     /// Memory of each guest, in MiB.
     pub memory: u32,
-    /// Programs of this workspace: examples of `mlx5`, `mlx5`, the command, and `hostile_guest`.
+    /// Programs of this workspace: examples of `mlx5`, `mlx5`, the command, `hostile_guest`, and C programs
+    /// of the command's tests (`faults.c`).
     pub programs: Vec<String>,
     pub device: Device,
     pub tests: Tests,
