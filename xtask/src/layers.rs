@@ -24,6 +24,7 @@ const CHECKED: &[&str] = &[
     "mlx5-c",
     "mlx5-model",
     "mlx5-model-pci",
+    "mlx5-monitor",
     "mlx5-tools",
 ];
 

@@ -83,7 +83,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          `mlx5 conform --evidence` wrote them, into evidence/seen
   layers [PACKAGE ...]   the order of top-level modules: reports uses of a module that stands above
                          the one that uses it; without PACKAGE, of mlx5, mlx5-diag, mlx5-conformance,
-                         mlx5-c, mlx5-model, mlx5-model-pci and mlx5-tools
+                         mlx5-c, mlx5-model, mlx5-model-pci, mlx5-monitor and mlx5-tools
   messages [--lines] SOURCE ...
                          adds the error and warning messages of Linux's driver to the catalogue that
                          `mlx5 decode` knows them by, from the folder of a kernel's source; --lines
