@@ -120,9 +120,9 @@ impl Slot {
 pub struct Ring<const N: usize> {
     slots: [Slot; N],
     /// Requests posted.
-    pub(crate) head: AtomicU64,
+    pub(crate) posted: AtomicU64,
     /// Requests completed.
-    pub(crate) tail: AtomicU64,
+    pub(crate) completed: AtomicU64,
 }
 
 impl<const N: usize> Ring<N> {
@@ -135,34 +135,34 @@ impl<const N: usize> Ring<N> {
     /// Returns the number of requests that were posted.
     #[must_use]
     pub fn posted(&self) -> u64 {
-        self.head.load(Ordering::Relaxed)
+        self.posted.load(Ordering::Relaxed)
     }
 
     /// Returns the number of requests that are completed, or that a later one's completion covers.
     #[must_use]
     pub fn completed(&self) -> u64 {
-        self.tail.load(Ordering::Relaxed)
+        self.completed.load(Ordering::Relaxed)
     }
 
     /// Returns the last requests that were posted, the oldest first.
     #[must_use]
     pub fn last(&self, count: u64) -> Vec<Request> {
-        let head = self.posted();
-        let from = head.saturating_sub(count.min(N as u64));
-        (from..head).map(|position| self.slot(position).request()).collect()
+        let posted = self.posted();
+        let from = posted.saturating_sub(count.min(N as u64));
+        (from..posted).map(|position| self.slot(position).request()).collect()
     }
 
     /// Empties the ring.
     pub(crate) fn clear(&self) {
-        self.head.store(0, Ordering::Relaxed);
-        self.tail.store(0, Ordering::Relaxed);
+        self.posted.store(0, Ordering::Relaxed);
+        self.completed.store(0, Ordering::Relaxed);
     }
 
     /// Drops what is outstanding, as the queue pair was reset. Returns the number of requests.
     pub(crate) fn reset(&self) -> u64 {
-        let (head, tail) = (self.posted(), self.completed());
-        self.tail.store(head.max(tail), Ordering::Relaxed);
-        head.saturating_sub(tail)
+        let (posted, completed) = (self.posted(), self.completed());
+        self.completed.store(posted.max(completed), Ordering::Relaxed);
+        posted.saturating_sub(completed)
     }
 }
 

@@ -24,7 +24,7 @@ use crate::state::{self, FUNCTIONS, Local};
 unsafe fn begin(local: &Local, qp: *mut ibv_qp_ex, opcode: u32, key: u64, remote: u64) {
     // SAFETY: a queue pair in the table has a cell, which stays mapped.
     let cell = unsafe { &*local.cell.load(Ordering::Relaxed) };
-    let slot = cell.sends.slot(cell.sends.head.fetch_add(1, Ordering::Relaxed));
+    let slot = cell.sends.slot(cell.sends.posted.fetch_add(1, Ordering::Relaxed));
     // SAFETY: the caller vouches for the queue pair.
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
     let flags = flags | cell.always.load(Ordering::Relaxed);

@@ -63,15 +63,21 @@ unsafe extern "C" fn poll_cq<const CONTEXT: usize>(
     // SAFETY: it is there; cells stay mapped.
     let cell = unsafe { numbers.at(place) };
     // One comparison for both: a success, and an operation of a send queue.
-    let what = u64::from(wc.status) | u64::from(wc.opcode) << 32;
-    let row = what.rotate_right(32 - BUCKETS.trailing_zeros()) as usize;
+    let row = row(wc);
     if row >= OPERATIONS * BUCKETS {
-        return odd(cell, wc, now);
+        return odd(cell, wc, now, row);
     }
     if !settle::oldest(cell, row, || wc.wr_id, now) {
         return behind(cell, wc, now);
     }
     1
+}
+
+/// The row of the histograms of a completion with success; of others a number past all opcodes.
+#[inline(always)]
+fn row(wc: &ibv_wc) -> usize {
+    let what = u64::from(wc.status) | u64::from(wc.opcode) << 32;
+    what.rotate_right(32 - BUCKETS.trailing_zeros()) as usize
 }
 
 /// Settles a completion that is not the one of the oldest request.
@@ -82,10 +88,10 @@ extern "C" fn behind(cell: &Cell, wc: &ibv_wc, now: u64) -> c_int {
     1
 }
 
-/// Settles any completion. The usual one is that of a receive.
+/// Settles any completion, with its row. The usual one is that of a receive.
 #[inline(never)]
-extern "C" fn odd(cell: &Cell, wc: &ibv_wc, now: u64) -> c_int {
-    if settle::is_receive(wc.status, wc.opcode) {
+extern "C" fn odd(cell: &Cell, wc: &ibv_wc, now: u64, row: usize) -> c_int {
+    if settle::RECEIVES.contains(&row) {
         settle::received(cell, wc.byte_len, now);
         return 1;
     }
@@ -115,7 +121,7 @@ unsafe extern "C" fn several<const CONTEXT: usize>(count: c_int, wc: *const ibv_
     // SAFETY: the caller vouches for them.
     for wc in unsafe { std::slice::from_raw_parts(wc, count as usize) } {
         if let Some(cell) = real::cell(CONTEXT, wc.qp_num) {
-            odd(cell, wc, now);
+            odd(cell, wc, now, row(wc));
         }
     }
     // So that the caller does not keep it in a register of its own.

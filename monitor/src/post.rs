@@ -124,7 +124,7 @@ unsafe fn note_and_post(
     let cell = unsafe { &*local.cell.load(Ordering::Relaxed) };
     let mut request = requests.cast_const();
     loop {
-        let slot = cell.sends.slot(cell.sends.head.fetch_add(1, Ordering::Relaxed));
+        let slot = cell.sends.slot(cell.sends.posted.fetch_add(1, Ordering::Relaxed));
         slot.posted.store(clock::ticks(), Ordering::Relaxed);
         // SAFETY: the caller vouches for the list of requests.
         unsafe {
@@ -182,7 +182,7 @@ unsafe extern "C" fn refused(
 ) -> c_int {
     // SAFETY: the caller vouches for the list.
     let count = unsafe { count_refused(requests, bad, |request| (*request).next) };
-    cell.sends.head.fetch_sub(count, Ordering::Relaxed);
+    cell.sends.posted.fetch_sub(count, Ordering::Relaxed);
     // So that the caller does not keep it in a register of its own.
     std::hint::black_box(result)
 }
@@ -264,7 +264,7 @@ unsafe fn note_and_post_recv(
     let cell = unsafe { &*local.cell.load(Ordering::Relaxed) };
     let mut request = requests.cast_const();
     loop {
-        let slot = cell.receives.slot(cell.receives.head.fetch_add(1, Ordering::Relaxed));
+        let slot = cell.receives.slot(cell.receives.posted.fetch_add(1, Ordering::Relaxed));
         slot.posted.store(clock::ticks(), Ordering::Relaxed);
         // SAFETY: the caller vouches for the list of requests.
         unsafe {
@@ -302,7 +302,7 @@ unsafe extern "C" fn refused_receives(
 ) -> c_int {
     // SAFETY: the caller vouches for the list.
     let count = unsafe { count_refused(requests, bad, |request| (*request).next) };
-    cell.receives.head.fetch_sub(count, Ordering::Relaxed);
+    cell.receives.posted.fetch_sub(count, Ordering::Relaxed);
     // So that the caller does not keep it in a register of its own.
     std::hint::black_box(result)
 }

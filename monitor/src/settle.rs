@@ -1,5 +1,6 @@
 //! What a completion says about the requests of its queue pair.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};
@@ -19,6 +20,9 @@ pub(crate) struct Seen {
 
 /// The bit of `enum ibv_wc_opcode` that receives have.
 const RECEIVE: u32 = 1 << 7;
+/// Rows that the opcodes of receives would have.
+pub(crate) const RECEIVES: Range<usize> =
+    RECEIVE as usize * BUCKETS..2 * RECEIVE as usize * BUCKETS;
 /// Of completions whose requests are not kept any more, one in so many looks for its request.
 const SELDOM: u64 = 64;
 
@@ -43,7 +47,7 @@ pub(crate) fn count(cell: &Cell, row: usize, latency: u64) {
 /// The `wr_id` is handed over as a function: so its load is part of the comparison.
 #[inline(always)]
 pub(crate) fn oldest(cell: &Cell, row: usize, wr_id: impl FnOnce() -> u64, now: u64) -> bool {
-    let slot = cell.sends.slot(cell.sends.tail.fetch_add(1, Ordering::Relaxed));
+    let slot = cell.sends.slot(cell.sends.completed.fetch_add(1, Ordering::Relaxed));
     let mark = slot.mark.load(Ordering::Relaxed);
     if mark != wr_id() {
         return give_back(cell);
@@ -56,14 +60,8 @@ pub(crate) fn oldest(cell: &Cell, row: usize, wr_id: impl FnOnce() -> u64, now: 
 /// Gives a position back that was taken from the ring. Returns false.
 #[inline(always)]
 fn give_back(cell: &Cell) -> bool {
-    cell.sends.tail.fetch_sub(1, Ordering::Relaxed);
+    cell.sends.completed.fetch_sub(1, Ordering::Relaxed);
     false
-}
-
-/// Whether a completion is that of a receive, with success.
-#[inline(always)]
-pub(crate) fn is_receive(status: u32, opcode: u32) -> bool {
-    status == ibv_wc_status::IBV_WC_SUCCESS && opcode & RECEIVE != 0
 }
 
 /// Settles a completion.
@@ -81,9 +79,9 @@ pub(crate) fn completed(cell: &Cell, seen: &Seen) {
 #[inline(always)]
 pub(crate) fn received(cell: &Cell, bytes: u32, now: u64) {
     let ring = &cell.receives;
-    let tail = ring.tail.load(Ordering::Relaxed);
-    ring.tail.store(tail.wrapping_add(1), Ordering::Relaxed);
-    ring.slot(tail).completed.store(now, Ordering::Relaxed);
+    let completed = ring.completed.load(Ordering::Relaxed);
+    ring.completed.store(completed.wrapping_add(1), Ordering::Relaxed);
+    ring.slot(completed).completed.store(now, Ordering::Relaxed);
     add(&cell.received_bytes, bytes.into());
 }
 
@@ -91,25 +89,27 @@ pub(crate) fn received(cell: &Cell, bytes: u32, now: u64) {
 #[inline(always)]
 pub(crate) fn may_be_receive(cell: &Cell, wr_id: u64) -> bool {
     let ring = &cell.receives;
-    let (head, tail) = (ring.head.load(Ordering::Relaxed), ring.tail.load(Ordering::Relaxed));
-    if head == tail {
+    let (posted, completed) =
+        (ring.posted.load(Ordering::Relaxed), ring.completed.load(Ordering::Relaxed));
+    if posted == completed {
         return cell.is_shared.load(Ordering::Relaxed) != 0;
     }
-    tail > head || ring.slot(tail).mark.load(Ordering::Relaxed) == wr_id
+    completed > posted || ring.slot(completed).mark.load(Ordering::Relaxed) == wr_id
 }
 
 /// Finds the request of a completion: the oldest one whose mark is one of these.
 fn find<const N: usize>(ring: &Ring<N>, marks: [u64; 2]) -> Option<u64> {
-    let head = ring.head.load(Ordering::Relaxed);
-    let from = ring.tail.load(Ordering::Relaxed).max(head.saturating_sub(N as u64));
-    (from..head).find(|position| marks.contains(&ring.slot(*position).mark.load(Ordering::Relaxed)))
+    let posted = ring.posted.load(Ordering::Relaxed);
+    let from = ring.completed.load(Ordering::Relaxed).max(posted.saturating_sub(N as u64));
+    (from..posted)
+        .find(|position| marks.contains(&ring.slot(*position).mark.load(Ordering::Relaxed)))
 }
 
 /// Settles a completion of a send queue. It covers the requests before its own.
 fn sent(cell: &Cell, seen: &Seen) {
     let ring = &cell.sends;
-    let tail = ring.tail.load(Ordering::Relaxed);
-    let is_lost = ring.head.load(Ordering::Relaxed).saturating_sub(tail) > SENDS as u64;
+    let completed = ring.completed.load(Ordering::Relaxed);
+    let is_lost = ring.posted.load(Ordering::Relaxed).saturating_sub(completed) > SENDS as u64;
     let found = if is_lost && cell.unmatched.load(Ordering::Relaxed) % SELDOM != 0 {
         None
     } else {
@@ -118,17 +118,17 @@ fn sent(cell: &Cell, seen: &Seen) {
     let Some(found) = found else {
         add(&cell.unmatched, 1);
         if is_lost {
-            ring.tail.store(tail + 1, Ordering::Relaxed);
+            ring.completed.store(completed + 1, Ordering::Relaxed);
         }
         return;
     };
-    for position in tail.max(found.saturating_sub(SENDS as u64 - 1))..=found {
+    for position in completed.max(found.saturating_sub(SENDS as u64 - 1))..=found {
         let slot = ring.slot(position);
         slot.completed.store(seen.now, Ordering::Relaxed);
         let latency = seen.now.wrapping_sub(slot.posted.load(Ordering::Relaxed));
         count(cell, row(slot), latency);
     }
-    ring.tail.store(found + 1, Ordering::Relaxed);
+    ring.completed.store(found + 1, Ordering::Relaxed);
 }
 
 /// The row of the histograms of a request: its `enum ibv_wc_opcode`.
@@ -181,9 +181,9 @@ fn failed(cell: &Cell, seen: &Seen) {
     let of = &cell.incident;
     if !is_expected && of.claim.swap(1, Ordering::AcqRel) == 0 {
         let ring = &cell.sends;
-        let tail = ring.tail.load(Ordering::Relaxed);
-        let outstanding = ring.head.load(Ordering::Relaxed).saturating_sub(tail);
-        let last = tail.checked_sub(1).map(|position| ring.slot(position));
+        let completed = ring.completed.load(Ordering::Relaxed);
+        let outstanding = ring.posted.load(Ordering::Relaxed).saturating_sub(completed);
+        let last = completed.checked_sub(1).map(|position| ring.slot(position));
         let last = last.map_or(0, |slot| slot.completed.load(Ordering::Relaxed));
         of.status.store(seen.status, Ordering::Relaxed);
         of.vendor.store(seen.vendor, Ordering::Relaxed);
@@ -202,9 +202,9 @@ fn failed(cell: &Cell, seen: &Seen) {
         state::wake();
     }
     match (side, position) {
-        (1, Some(position)) => cell.sends.tail.store(position + 1, Ordering::Relaxed),
+        (1, Some(position)) => cell.sends.completed.store(position + 1, Ordering::Relaxed),
         (2, Some(position)) => {
-            cell.receives.tail.store(position + 1, Ordering::Relaxed);
+            cell.receives.completed.store(position + 1, Ordering::Relaxed);
             add(&cell.unreceived, 1);
         }
         _ => {}

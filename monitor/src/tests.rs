@@ -28,7 +28,7 @@ impl Bed {
 
     fn post(&self, wr_id: u64, flags: u32) {
         let ring = &self.cell.sends;
-        let slot = ring.slot(ring.head.fetch_add(1, Ordering::Relaxed));
+        let slot = ring.slot(ring.posted.fetch_add(1, Ordering::Relaxed));
         slot.mark.store(mark(wr_id, flags), Ordering::Relaxed);
         slot.posted.store(1000, Ordering::Relaxed);
         let opcode = u64::from(ibv_wr_opcode::IBV_WR_RDMA_WRITE);
