@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::Result;
 use crate::executables::Executable;
 
-/// Shared libraries, each as one build made it.
+/// Shared libraries, each as one build made it. Those of procedural macros are left out: rustc alone loads
+/// them, and clippy builds its own.
 pub struct Libraries(BTreeMap<PathBuf, Made>);
 
 /// Inode, seconds and nanoseconds: two builds of one file differ in them.
@@ -27,7 +28,7 @@ impl Libraries {
             let in_folder = |error| format!("cannot read {}: {error}", folder.display());
             for entry in fs::read_dir(folder).map_err(in_folder)? {
                 let path = entry.map_err(in_folder)?.path();
-                if path.extension().is_some_and(|extension| extension == "so") {
+                if path.extension().is_some_and(|extension| extension == "so") && !is_macro(&path) {
                     let made = made(&path)?;
                     libraries.insert(path, made);
                 }
@@ -54,6 +55,14 @@ impl Libraries {
     }
 }
 
+/// Whether a library is that of a procedural macro: cargo puts a hash behind its name.
+fn is_macro(library: &Path) -> bool {
+    let stem = library.file_stem().unwrap_or_default().to_string_lossy();
+    stem.rsplit_once('-').is_some_and(|(_, hash)| {
+        hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
 fn made(path: &Path) -> Result<Made> {
     let file = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok((file.ino(), file.mtime(), file.mtime_nsec()))
@@ -70,6 +79,8 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         let library = folder.join("libmlx5_model.so");
         fs::write(&library, "of the tests").unwrap();
+        let of_macro = folder.join("libmlx5_model_library-ce46fdfafcb963af.so");
+        fs::write(&of_macro, "of an older build").unwrap();
         let executable = Executable {
             name: "model/forks".to_owned(),
             path: folder.join("forks-1"),
@@ -80,6 +91,7 @@ mod tests {
         };
         let libraries = Libraries::beside(&[executable]).unwrap();
         fs::write(folder.join("libnew.so"), "of another build").unwrap();
+        fs::remove_file(&of_macro).unwrap();
         libraries.require_unchanged().unwrap();
 
         // As the linker does it.
