@@ -5,7 +5,6 @@ mod rig;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use rig::folder::Folder;
@@ -38,7 +37,7 @@ fn count(way: &str) -> Counts {
     command.arg(&program).args([way, &TIMES.to_string()]);
     let printed = finish(command.env("MLX5_MODEL_MODE", "polled"), 0);
     let empty = printed.out.trim().strip_prefix("empty ").expect("a count").parse().unwrap();
-    let of = costs(&profile);
+    let of = costs(&fs::read_to_string(profile).expect("a profile"));
     let sum = |modules: &[&str]| -> u64 {
         let is_of = |name: &str| modules.iter().any(|module| name.contains(module));
         of.iter().filter(|(name, _)| is_of(name)).map(|(_, cost)| cost).sum()
@@ -51,12 +50,15 @@ fn count(way: &str) -> Counts {
 }
 
 /// The instructions of the library's functions, those of functions that they call left out.
-fn costs(profile: &Path) -> BTreeMap<String, u64> {
-    let text = fs::read_to_string(profile).expect("a profile");
+fn costs(profile: &str) -> BTreeMap<String, u64> {
     let (mut objects, mut functions) = (BTreeMap::new(), BTreeMap::new());
     let (mut object, mut function, mut is_call) = (String::new(), String::new(), false);
     let mut costs = BTreeMap::new();
-    for line in text.lines() {
+    for line in profile.lines() {
+        // Those of the file's head and end, such as its sums, belong to no function.
+        if line.contains(':') && !line.contains('=') {
+            continue;
+        }
         match line.split_once('=') {
             Some(("ob", name)) => object = named(&mut objects, name),
             Some(("cob", name)) => drop(named(&mut objects, name)),
@@ -123,4 +125,13 @@ fn a_receive_takes_no_more() {
 #[test]
 fn extended_queues_take_little_more() {
     holds("extended", "extended-empty", false, [60, 72, 20]);
+}
+
+#[test]
+fn sums_of_a_profile_belong_to_no_function() {
+    let profile = "version: 1\nsummary: 900\n\nob=(1) /lib/libmlx5_monitor.so\nfn=(1) a\n1 7\n\
+                   cob=(2) /lib/libmlx5.so\ncfn=(2) b\ncalls=1 0\n1 800\n+1 5\n\
+                   ob=(2)\nfn=(2)\n1 800\nob=(1)\nfn=(3) c\n* 2\n\ntotals: 900\n";
+    let expected = [("a".to_owned(), 12), ("c".to_owned(), 2)];
+    assert_eq!(costs(profile), BTreeMap::from(expected));
 }
