@@ -185,13 +185,24 @@ impl Board {
     /// Returns the system's error if there is no memory for it.
     pub fn create() -> io::Result<Board> {
         // SAFETY: the name ends with a zero.
-        let descriptor = unsafe { libc::memfd_create(c"mlx5-monitor".as_ptr(), libc::MFD_CLOEXEC) };
+        let descriptor = unsafe {
+            libc::memfd_create(
+                c"mlx5-monitor".as_ptr(),
+                libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
+            )
+        };
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new, and nothing else owns it.
         let file = unsafe { File::from_raw_fd(descriptor) };
         file.set_len((HEADER_SIZE + CELLS * CELL_SIZE) as u64)?;
+        // A process that cut the file would end this one: its reads would find no memory.
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: the call passes no memory.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
         let header = map(&file, 0, HEADER_SIZE)?.cast::<Header>();
         let cells = map(&file, HEADER_SIZE, CELLS * CELL_SIZE)?;
         let board = Board { file, header, cells };

@@ -37,7 +37,7 @@ pub(crate) struct LocalCq {
     pub(crate) next_poll: AtomicPtr<c_void>,
     /// The only queue pair that completes on it; null if there are several.
     pub(crate) only: AtomicPtr<Cell>,
-    /// Whether only send queues complete on it.
+    /// 1 if receive queues complete on it too.
     pub(crate) has_receives: AtomicU32,
     /// The number of its context.
     pub(crate) context: AtomicUsize,

@@ -165,3 +165,12 @@ fn a_file_that_is_no_board_is_refused() {
     assert!(View::open(c"/dev/null").is_none());
     assert!(View::open(c"/nowhere").is_none());
 }
+
+#[test]
+fn no_process_can_cut_the_board_under_the_command() {
+    let board = Board::create().unwrap();
+    let file = std::fs::File::options().write(true).open(board.path()).unwrap();
+    file.set_len(0).unwrap_err();
+    file.set_len(1 << 40).unwrap_err();
+    assert_eq!(board.cells().count(), 0);
+}
