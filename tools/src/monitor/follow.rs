@@ -1,6 +1,8 @@
 //! Reads the board while the program runs.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -121,9 +123,21 @@ impl Follower {
         }
     }
 
-    /// Returns all queue pairs, the destroyed ones first.
-    pub fn queues(&self) -> Vec<&Queue> {
-        self.ended.iter().chain(self.live.values()).collect()
+    /// Returns all queue pairs, the destroyed ones first. A device uses numbers again: counts of a process
+    /// under one number are one queue pair's, as a metric may stand in a text once.
+    pub fn queues(&self) -> Vec<Cow<'_, Queue>> {
+        let mut queues: Vec<Cow<'_, Queue>> = Vec::new();
+        let mut places: HashMap<_, usize> = HashMap::new();
+        for queue in self.ended.iter().chain(self.live.values()) {
+            match places.entry(&queue.label) {
+                Entry::Occupied(place) => queues[*place.get()].to_mut().add(queue),
+                Entry::Vacant(place) => {
+                    place.insert(queues.len());
+                    queues.push(Cow::Borrowed(queue));
+                }
+            }
+        }
+        queues
     }
 
     /// Says what the end of the program shows.
@@ -135,14 +149,31 @@ impl Follower {
             );
             return;
         }
-        let quiet = |queue: &&&Queue| queue.requests == 0 && queue.received == 0;
         let queues = self.queues();
-        let count = queues.iter().filter(quiet).count();
-        if count == queues.len() && count > 0 && self.said.is_empty() {
+        let is_quiet = queues.iter().all(|queue| queue.requests == 0 && queue.received == 0);
+        if is_quiet && !queues.is_empty() && self.said.is_empty() {
             say!(
                 "nothing was posted through libibverbs: the program is only a target of its peers, or \
                  drives the device itself"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_used_again_is_one_queue_pair() {
+        let mut follower = Follower::new(false);
+        follower.ended.push(Queue::sample("a"));
+        follower.ended.push(Queue::sample("b"));
+        follower.live.insert(3, Queue::sample("a"));
+        let queues = follower.queues();
+        let counts: Vec<_> =
+            queues.iter().map(|queue| (queue.label.program.as_str(), queue.requests)).collect();
+        assert_eq!(counts, [("a", 10), ("b", 5)]);
+        assert_eq!(queues[0].latencies[0].buckets[1], (1e-6, 4));
     }
 }

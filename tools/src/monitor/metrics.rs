@@ -1,5 +1,6 @@
 //! OpenMetrics text.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::outcome::{Error, Result};
 ///
 /// # Errors
 /// Fails if the file, or one beside it, cannot be written.
-pub(super) fn write(file: &Path, queues: &[&Queue]) -> Result<()> {
+pub(super) fn write(file: &Path, queues: &[Cow<'_, Queue>]) -> Result<()> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));
     let written = fs::write(&beside, text(queues)).and_then(|()| fs::rename(&beside, file));
@@ -23,7 +24,7 @@ pub(super) fn write(file: &Path, queues: &[&Queue]) -> Result<()> {
 }
 
 /// Returns the metrics of queue pairs.
-fn text(queues: &[&Queue]) -> String {
+fn text(queues: &[Cow<'_, Queue>]) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = all(&mut text, queues);
@@ -51,7 +52,7 @@ const COUNTERS: [Counter; 5] = [
     ),
 ];
 
-fn all(f: &mut String, queues: &[&Queue]) -> fmt::Result {
+fn all(f: &mut String, queues: &[Cow<'_, Queue>]) -> fmt::Result {
     for (name, unit, help, value) in COUNTERS {
         head(f, name, "counter", unit, help)?;
         for queue in queues {
@@ -123,32 +124,11 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::queue::{Label, Latencies};
     use super::*;
-
-    fn queue(program: &str) -> Queue {
-        let label = Label {
-            program: program.to_owned(),
-            process: 7,
-            device: "mlx5_0".to_owned(),
-            number: Some(0x1a),
-        };
-        let buckets = vec![(1e-9, 0), (1e-6, 2), (1e-3, 1), (1e6, 0)];
-        Queue {
-            label,
-            requests: 5,
-            completed: 4,
-            received: 0,
-            received_bytes: 0,
-            unmatched: 0,
-            failures: vec![0, 0, 1],
-            latencies: vec![Latencies { buckets, sum: 0.5 }],
-        }
-    }
 
     #[test]
     fn text_has_each_family_once_and_ends() {
-        let text = text(&[&queue("a\"b\\c"), &queue("d")]);
+        let text = text(&["a\"b\\c", "d"].map(|program| Cow::Owned(Queue::sample(program))));
         let of = "program=\"a\\\"b\\\\c\",process=\"7\",device=\"mlx5_0\",qp=\"0x1a\"";
         for line in [
             format!("mlx5_monitor_requests_total{{{of}}} 5"),

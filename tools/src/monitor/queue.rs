@@ -5,7 +5,7 @@ use mlx5_monitor::cell::{BUCKETS, Cell, OPERATIONS, STATUSES};
 use mlx5_monitor::clock::Rate;
 
 /// Which queue pair it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Label {
     pub program: String,
     pub process: u32,
@@ -95,6 +95,30 @@ impl Queue {
             for ((_, count), (_, more)) in sum.buckets.iter_mut().zip(&more.buckets) {
                 *count = count.saturating_add(*more);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Queue {
+    /// A queue pair of a program, for tests.
+    pub fn sample(program: &str) -> Queue {
+        let label = Label {
+            program: program.to_owned(),
+            process: 7,
+            device: "mlx5_0".to_owned(),
+            number: Some(0x1a),
+        };
+        let buckets = vec![(1e-9, 0), (1e-6, 2), (1e-3, 1), (1e6, 0)];
+        Queue {
+            label,
+            requests: 5,
+            completed: 4,
+            received: 0,
+            received_bytes: 0,
+            unmatched: 0,
+            failures: vec![0, 0, 1],
+            latencies: vec![Latencies { buckets, sum: 0.5 }],
         }
     }
 }
