@@ -10,7 +10,7 @@ use crate::options::{Options, Subject};
 use crate::outcome::{Error, Outcome};
 use crate::output::{Form, Output, failed_in_json, plain, stderr, stdout};
 use crate::{
-    conform, decode, doctor, dump, generate, info, lint, monitor, perf, replay, run, trace,
+    conform, decode, doctor, dump, generate, info, lint, mesh, monitor, perf, replay, run, trace,
 };
 
 /// Brings up, measures and explains NVIDIA ConnectX devices.
@@ -32,6 +32,7 @@ Exit status:
   0  done, and nothing is wrong
   1  done, and something is wrong that the command looks for (doctor: no traffic is possible;
      conform: a case failed, or none passed; lint: a defect; perf: wrong data;
+     mesh: a link or a rank is bad, or a limit was missed;
      replay: another completion; decode: nothing was found)
   2  the command line is wrong
   3  it could not be done: no device, no permission, no such file
@@ -43,6 +44,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Conform(Box<conform::Arguments>),
     Perf(Box<perf::Arguments>),
+    Mesh(Box<mesh::Arguments>),
     Decode(decode::Arguments),
     Lint(Box<lint::Arguments>),
     Run(run::Arguments),
@@ -58,9 +60,8 @@ impl Command {
     /// What the command runs on.
     fn subject(&self) -> Subject {
         match self {
-            Command::Info(_) | Command::Doctor(_) | Command::Dump(_) | Command::Conform(_) => {
-                Subject::Device
-            }
+            Command::Info(_) | Command::Doctor(_) | Command::Dump(_) => Subject::Device,
+            Command::Conform(_) | Command::Mesh(_) => Subject::Device,
             Command::Perf(_) => Subject::DeviceOrModel,
             Command::Run(_) | Command::Replay(_) => Subject::Model,
             Command::Monitor(_) => Subject::Device,
@@ -123,6 +124,7 @@ impl Cli {
             Command::Doctor(arguments) => arguments.run(&machine, &output),
             Command::Conform(arguments) => arguments.run(&machine, &output),
             Command::Perf(arguments) => arguments.run(&machine, &output),
+            Command::Mesh(arguments) => arguments.run(&machine, &output),
             Command::Decode(arguments) => arguments.run(&output),
             Command::Lint(arguments) => arguments.run(&output),
             Command::Run(arguments) => arguments.run(),

@@ -20,6 +20,7 @@ mod generate;
 mod info;
 pub mod lint;
 pub mod machine;
+mod mesh;
 mod monitor;
 pub mod options;
 pub mod outcome;

@@ -34,6 +34,12 @@ impl Machine {
         Machine { device: options.device.clone() }
     }
 
+    /// Returns the same choice, of the device of this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Machine {
+        Machine { device: Some(name.to_owned()) }
+    }
+
     /// If the model is used, makes it watch registers from a thread of its own (polled mode), so
     /// that a store to a register costs the program the same as on a real device. The environment
     /// takes precedence. Like [`choose`](Self::choose), this must be called before anything is

@@ -1,4 +1,4 @@
-//! Statistics of a network interface, as `ethtool -S` shows them.
+//! Statistics and pause frames of a network interface, as `ethtool -S` and `ethtool -a` show them.
 //!
 //! The calls are those of `include/uapi/linux/ethtool.h`.
 
@@ -7,6 +7,8 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 /// `SIOCETHTOOL`.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
+/// `ETHTOOL_GPAUSEPARAM`.
+const GPAUSEPARAM: u32 = 0x12;
 /// `ETHTOOL_GSTRINGS`.
 const GSTRINGS: u32 = 0x1b;
 /// `ETHTOOL_GSTATS`.
@@ -25,13 +27,7 @@ const MOST: usize = 1 << 16;
 /// # Errors
 /// The kernel's errno: no such interface in this network namespace, or it has no statistics.
 pub fn statistics(interface: &str) -> io::Result<Vec<(String, u64)>> {
-    // SAFETY: the call takes integers.
-    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the socket was just opened, and nothing else owns it.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let socket = socket()?;
     let count = count(&socket, interface)?;
     // `struct ethtool_gstrings`: three words, then names.
     let mut names = vec![0u64; (12 + count * NAME).div_ceil(8)];
@@ -43,6 +39,39 @@ pub fn statistics(interface: &str) -> io::Result<Vec<(String, u64)>> {
     call(&socket, interface, &mut values)?;
     let names: Vec<u8> = names.iter().flat_map(|word| word.to_ne_bytes()).collect();
     Ok(joined(names.get(12..).unwrap_or_default(), &values[1..]))
+}
+
+/// The directions in which pause frames of the whole link are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// The interface waits when it gets one.
+    pub receives: bool,
+    /// The interface sends them when its buffers fill.
+    pub sends: bool,
+}
+
+/// Asks for the pause frames of an interface.
+///
+/// # Errors
+/// The kernel's errno: no such interface in this network namespace, or it has none.
+pub fn pause(interface: &str) -> io::Result<Pause> {
+    // `struct ethtool_pauseparam`: the command, and words for negotiation, receiving and sending.
+    let mut words = [0; 2];
+    set_words(&mut words, &[GPAUSEPARAM]);
+    call(&socket()?, interface, &mut words)?;
+    let [a, b, c, d, e, f, g, h] = words[1].to_ne_bytes();
+    let set = |word: [u8; 4]| u32::from_ne_bytes(word) != 0;
+    Ok(Pause { receives: set([a, b, c, d]), sends: set([e, f, g, h]) })
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    // SAFETY: the call takes integers.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the socket was just opened, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 
 /// Returns the number of statistics.

@@ -3,7 +3,7 @@
 //! [`situation`] finds the objects to examine: an opened device, and the machine's files, which
 //! [`tree`] reads from `/` or from a folder. Each family of checks has a file ([`pci`],
 //! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`] and
-//! [`vlan`], [`fabric`] and [`congestion`], [`counters`], [`sharing`], [`physical`], [`devlink`], [`direct`],
+//! [`vlan`], [`fabric`], [`flow`] and [`congestion`], [`counters`], [`sharing`], [`physical`], [`devlink`], [`direct`],
 //! [`log`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that returns the
 //! results ([`check`]). [`report`] sorts the results and gives the verdict, as [`text`] too.
 //! [`obstacles`] are the checks that decide whether a device can be opened. [`peer`] compares the
@@ -29,6 +29,7 @@ mod devlink;
 mod direct;
 mod ethtool;
 mod fabric;
+mod flow;
 mod gid;
 mod kernel;
 mod libraries;
@@ -52,6 +53,7 @@ mod vlan;
 
 use check::{Check, Verdict};
 pub(crate) use device::devx_cure;
+pub(crate) use flow::flow_control;
 pub(crate) use obstacles::Obstacles;
 use report::Report;
 use situation::Situation;

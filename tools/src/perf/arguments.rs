@@ -11,7 +11,8 @@ use clap::Args;
 use mlx5::verbs::{Context, HugePageSize};
 
 pub(super) use self::parse::scaled;
-use self::parse::{bytes, inline, percent, rate, sweep, time};
+pub use self::parse::time;
+use self::parse::{bytes, inline, percent, rate, sweep};
 use crate::outcome::{Error, Result};
 use crate::perf::cm;
 use crate::perf::limit::{Bound, Compared, Limit};

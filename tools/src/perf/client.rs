@@ -297,31 +297,16 @@ impl Course<'_> {
             output: self.output,
             interrupt: &self.all.interrupt,
         };
-        let Finished { threads, received, wrong, counters, back, gaps, notes } =
-            visit_transport(plan, one)?;
+        let finished = visit_transport(plan, one)?;
+        let judged = Judged::of(plan, &finished)?;
+        let Finished { threads, counters, back, gaps, .. } = finished;
         let all = &mut *self.all;
-        let sent: u64 = threads.iter().flat_map(|thread| &thread.sent).sum();
-        for note in notes {
+        for note in judged.notes {
             if !all.notes.contains(&note) {
                 all.notes.push(note);
             }
         }
-        if plan.needs_server() {
-            all.notes.extend(lost(plan, sent, received, matched(&counters, true))?);
-            if let Some(back) = &back {
-                let received = threads.iter().map(|thread| thread.received).sum();
-                let sent = back.sent.iter().flatten().sum();
-                all.notes.extend(lost(plan, sent, received, matched(&counters, false))?);
-            }
-        }
-        all.notes.extend(back.as_ref().and_then(|back| silent(plan, back.messages)));
-        let wrong = wrong + threads.iter().map(|thread| thread.wrong).sum::<u64>();
-        if wrong != 0 {
-            let verb = if wrong == 1 { "was" } else { "were" };
-            let messages = counted(wrong, "message");
-            all.notes.push(format!("of {} bytes, {messages} {verb} WRONG", plan.size));
-            all.wrong += wrong;
-        }
+        all.wrong += judged.wrong;
         if let Some(raw) = self.raw.as_deref_mut() {
             let dropped = raw.write(plan, &threads)?;
             if dropped != 0 {
@@ -333,10 +318,79 @@ impl Course<'_> {
         point.began = seconds;
         point.counters = counters;
         point.gaps = gaps;
-        point.back = back
-            .map(|back| Flow { messages: back.messages, seconds: back.nanoseconds as f64 / 1e9 });
+        point.back = back.map(flow);
         Ok((began, point))
     }
+}
+
+fn flow(back: Back) -> Flow {
+    Flow { messages: back.messages, seconds: back.nanoseconds as f64 / 1e9 }
+}
+
+/// What is to be said of a point beside its figures.
+struct Judged {
+    notes: Vec<String>,
+    /// Messages with wrong content, at either side.
+    wrong: u64,
+}
+
+impl Judged {
+    /// Compares the counts of both sides.
+    fn of(plan: &Plan, finished: &Finished) -> Result<Judged> {
+        let Finished { threads, received, wrong, counters, back, notes, .. } = finished;
+        let mut notes = notes.clone();
+        if plan.needs_server() {
+            let sent: u64 = threads.iter().flat_map(|thread| &thread.sent).sum();
+            notes.extend(lost(plan, sent, *received, matched(counters, true))?);
+            if let Some(back) = back {
+                let received = threads.iter().map(|thread| thread.received).sum();
+                let sent = back.sent.iter().flatten().sum();
+                notes.extend(lost(plan, sent, received, matched(counters, false))?);
+            }
+        }
+        notes.extend(back.as_ref().and_then(|back| silent(plan, back.messages)));
+        let wrong = wrong + threads.iter().map(|thread| thread.wrong).sum::<u64>();
+        if wrong != 0 {
+            let verb = if wrong == 1 { "was" } else { "were" };
+            let messages = counted(wrong, "message");
+            notes.push(format!("of {} bytes, {messages} {verb} WRONG", plan.size));
+        }
+        Ok(Judged { notes, wrong })
+    }
+}
+
+/// The measurement of one plan with one peer.
+pub struct Link {
+    /// The result.
+    pub point: Point,
+    /// Messages with wrong content, at either side.
+    pub wrong: u64,
+    /// Remarks, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Measures one plan with a server that was greeted. `interrupt` ends it early, with the result of the
+/// messages until then.
+///
+/// # Errors
+/// Returns what cannot be measured, and why.
+pub fn link(
+    peer: &mut Peer,
+    side: &Side,
+    cpus: &[usize],
+    arguments: &Arguments,
+    plan: &Plan,
+    output: &Output,
+    interrupt: &Interrupt,
+) -> Result<Link> {
+    let (stamping, samples, in_a_loop) = (Stamping::Off, 0, false);
+    let one = OnePoint { peer, side, cpus, plan, stamping, samples, in_a_loop, output, interrupt };
+    let finished = visit_transport(plan, one)?;
+    let Judged { notes, wrong } = Judged::of(plan, &finished)?;
+    let mut point = point(plan, arguments, &finished.threads);
+    point.counters = finished.counters;
+    point.back = finished.back.map(flow);
+    Ok(Link { point, wrong, notes })
 }
 
 /// One point, on the client's side.

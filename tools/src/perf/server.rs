@@ -191,10 +191,24 @@ impl fmt::Display for Client {
 /// Returns why it ended early.
 pub fn serve_one(listener: &TcpListener, side: &Side, cpus: &[usize]) -> Result<()> {
     let mut session = Session::accept(listener, session::PATIENCE)?;
-    let listened = listener.local_addr();
-    let service = Service::new(listened.map_err(|error| Error::Told(error.to_string()))?);
+    let listened = listener.local_addr().map_err(|error| Error::Told(error.to_string()))?;
+    serve_link(&mut session, listened, side, cpus)
+}
+
+/// Serves the client of a session to its end. `listened` is the address of this side that the client
+/// knows.
+///
+/// # Errors
+/// Returns why it ended early.
+pub fn serve_link(
+    session: &mut Session,
+    listened: SocketAddr,
+    side: &Side,
+    cpus: &[usize],
+) -> Result<()> {
+    let service = Service::new(listened);
     let mut client = Client::new(session.peer());
-    let served = client.serve(&mut session, Host { side, cpus, service: &service });
+    let served = client.serve(session, Host { side, cpus, service: &service });
     if let Err(error) = &served {
         // The client ends with this error.
         let _ = session.tell(&Say::Refused { why: error.to_string() });

@@ -90,7 +90,11 @@ impl Session {
         }
     }
 
-    fn new(stream: TcpStream, peer: SocketAddr, patience: Duration) -> Result<Session> {
+    /// Takes over a connection.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn new(stream: TcpStream, peer: SocketAddr, patience: Duration) -> Result<Session> {
         Ok(Session::on(Stream::new(stream, peer, patience)?, A_CLIENT))
     }
 

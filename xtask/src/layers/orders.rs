@@ -227,6 +227,7 @@ pub(super) const ORDERS: &[Order] = &[
             ("dump", "shows the objects of running programs"),
             ("conform", "runs the conformance suite"),
             ("perf", "measures; the largest command"),
+            ("mesh", "measures all links of a cluster, by the parts of perf"),
             ("cli", "the command line, which names every command"),
         ],
     },

@@ -33,7 +33,11 @@ pub(super) fn inline(text: &str) -> std::result::Result<Inline, String> {
     }
 }
 
-pub(super) fn time(text: &str) -> std::result::Result<Duration, String> {
+/// Parses a time such as `5s`, `300ms` or `20us`.
+///
+/// # Errors
+/// Returns in words what a time is.
+pub fn time(text: &str) -> std::result::Result<Duration, String> {
     const UNITS: &[(&str, f64)] =
         &[("s", 1.0), ("", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9), ("min", 60.0)];
     scaled(text, UNITS)

@@ -1,0 +1,206 @@
+//! `mlx5 mesh` with processes on the model: what is impaired is named, and nothing else is.
+//!
+//! Delays and losses are far above what a busy machine does: four tenths of a second, where ranks sleep
+//! until a message comes. `--apart` is 10, and no outlier is named that a second measurement, alone, does
+//! not show.
+
+mod mesh_ranks;
+mod rig;
+
+use mesh_ranks::{Launcher, Run, links_of, outliers, state};
+use serde_json::Value;
+
+/// Short measurements of latency.
+const LAT: &str = "--lat=-n 6 -w 1 -e -u 20";
+/// What slows a rank.
+const SLOW: &str = "out delay 400ms";
+/// A stream of many packets.
+const BW: &str = "--bw=-n 40 -w 4 -s 64K -t 8 -Q 4";
+/// Time limits that no heavy load reaches.
+const PATIENT: &[&str] = &["--patience", "60s", "--link-limit", "120s", "--wait", "120s"];
+
+fn options(more: &[&'static str]) -> Vec<&'static str> {
+    let usual = [PATIENT, &["--apart", "10"]].concat();
+    [&usual[..], more].concat()
+}
+
+/// The links that have no result, with the reasons.
+fn unmeasured(report: &Value) -> Vec<(u64, u64, String)> {
+    let links = report["links"].as_array().unwrap().iter();
+    let failed = links.filter_map(|link| {
+        let why = link["error"].as_str()?.to_owned();
+        let (from, to) = (link["from"].as_u64()?, link["to"].as_u64()?);
+        Some((from.min(to), from.max(to), why))
+    });
+    let mut failed: Vec<_> = failed.collect();
+    failed.sort();
+    failed
+}
+
+#[test]
+fn healthy_ranks_of_each_launcher_measure_every_pair_and_none_stands_out() {
+    for (launcher, size) in [(Launcher::OpenMpi, 4), (Launcher::Hydra, 3), (Launcher::Slurm, 2)] {
+        let run = Run { launcher, ..Run::new(size, &options(&[LAT, BW])) };
+        let mut ranks = run.start();
+        let report = ranks.report(0);
+        let size = u64::from(size);
+        let links = report["links"].as_array().unwrap();
+        // Latency once, and bandwidth in both directions.
+        assert_eq!(links.len() as u64, size * (size - 1), "{launcher:?}");
+        let figures: usize =
+            links.iter().map(|link| link["figures"].as_array().unwrap().len()).sum();
+        assert_eq!(figures as u64, size * (size - 1) * 3 / 2, "{launcher:?}");
+        for link in links {
+            assert!(link["figures"][0]["gbps"].as_f64().unwrap() > 0.0, "{link}");
+        }
+        assert_eq!(outliers(&report), []);
+        assert_eq!(report["odd"], serde_json::json!([]));
+        let facts = &report["ranks"][1]["facts"]["same"];
+        let names: Vec<&str> =
+            facts.as_array().unwrap().iter().map(|fact| fact[0].as_str().unwrap()).collect();
+        for name in ["state", "speed", "width", "MTU", "GIDs", "firmware", "driver"] {
+            assert!(names.contains(&name), "{name} in {names:?}");
+        }
+        // Counters before and after the traffic.
+        let counters = report["ranks"][1]["counters"].as_array().unwrap();
+        assert!(counters.iter().any(|counter| counter[0] == "port_xmit_data"), "{counters:?}");
+        assert_eq!(ranks.ended(1).0, Some(0));
+    }
+}
+
+#[test]
+fn a_slow_rank_is_named_with_all_its_links() {
+    let run = Run::new(5, &options(&[LAT])).with(3, "MLX5_MODEL_FAULTS", SLOW);
+    let report = run.start().report(1);
+    assert_eq!(outliers(&report), links_of(3, 5));
+    assert_eq!(report["groups"][0]["shared"]["rank"], 3);
+    assert_eq!(report["groups"].as_array().unwrap().len(), 1);
+    // A second pass measured each of them alone.
+    assert_eq!(report["again"].as_array().unwrap().len(), 4);
+    assert!(report["outliers"][0]["alone"].as_f64().unwrap() >= 200_000.0);
+}
+
+#[test]
+fn one_slow_link_of_chosen_pairs_is_named_alone() {
+    let pairs = ["--pattern", "0-1,2-3,4-5,0-2", LAT];
+    let run = Run::new(6, &options(&pairs)).with(5, "MLX5_MODEL_FAULTS", SLOW);
+    let report = run.start().report(1);
+    assert_eq!(outliers(&report), [(4, 5)]);
+    assert_eq!(report["groups"][0]["shared"], Value::Null);
+    assert_eq!(report["schedule"]["rounds"], 2);
+}
+
+#[test]
+fn a_lossy_rank_is_named_with_the_counters_that_rose() {
+    // A time-out of a second, so that no busy machine repeats packets that are not lost.
+    let lossy = "--bw=-n 60 -w 4 -s 64K -t 8 -Q 4 -u 18";
+    let run = Run::new(5, &options(&[lossy, "--directions", "one", "--pattern", "all"]));
+    let report = run.with(2, "MLX5_MODEL_FAULTS", "seed 5; loss 5%").start().report(1);
+    let lossy = report["outliers"].as_array().unwrap().iter();
+    let lossy: Vec<&Value> = lossy.filter(|outlier| outlier["what"] == "lossy").collect();
+    assert_eq!(lossy.len(), 4, "{:?}", report["outliers"]);
+    for outlier in &lossy {
+        assert!(outlier["from"] == 2 || outlier["to"] == 2, "{outlier}");
+        assert!(!outlier["counters"].as_array().unwrap().is_empty(), "{outlier}");
+    }
+    assert_eq!(outliers(&report), links_of(2, 5));
+    assert_eq!(report["groups"][0]["shared"]["rank"], 2);
+}
+
+#[test]
+fn a_port_that_is_down_and_links_without_packets_are_told_apart() {
+    // Of rank 1 no packet arrives, though its port is active; the port of rank 3 is disabled.
+    let lat = "--lat=-n 20 -w 0 -u 10 --retries 1";
+    let run = Run::new(5, &options(&[lat])).with(1, "MLX5_MODEL_FAULTS", "out loss").with(
+        3,
+        "MLX5_MODEL_PORT",
+        "disabled",
+    );
+    let report = run.start().report(1);
+    let failed = unmeasured(&report);
+    assert_eq!(failed.len(), 7);
+    for (one, other, why) in &failed {
+        if *one == 3 || *other == 3 {
+            assert!(why.starts_with("rank 3: "), "{why}");
+        } else {
+            assert!((*one == 1 || *other == 1) && !why.contains("rank 3"), "{why}");
+        }
+    }
+    assert_eq!(outliers(&report), []);
+    assert_eq!(report["groups"][0]["shared"]["rank"], 1);
+    let odd: Vec<&str> =
+        report["odd"].as_array().unwrap().iter().map(|odd| odd["fact"].as_str().unwrap()).collect();
+    assert!(odd.contains(&"state"), "{odd:?}");
+    assert!(
+        report["odd"].as_array().unwrap().iter().all(|odd| odd["ranks"] == serde_json::json!([3]))
+    );
+}
+
+#[test]
+fn a_rank_that_is_killed_is_a_row_and_the_others_are_measured() {
+    // At its second link.
+    let run = Run::new(5, &options(&[LAT]));
+    let mut ranks = run.with(4, "MLX5_MODEL_FAULTS", "command create_qp 2 crash").start();
+    let report = ranks.report(1);
+    let (what, why) = state(&report, 4);
+    assert_eq!(what, "lost");
+    assert!(why.contains("killed"), "{why}");
+    for (one, other, why) in unmeasured(&report) {
+        assert!(one == 4 || other == 4, "{one} {other} {why}");
+        assert!(why.contains("rank 4"), "{why}");
+    }
+    let links = report["links"].as_array().unwrap();
+    let of_others = links.iter().filter(|link| link["from"] != 4 && link["to"] != 4);
+    assert_eq!(of_others.filter(|link| link["error"].is_null()).count(), 6);
+    assert_eq!(unmeasured(&report).len(), 3, "its first link was measured");
+    assert_eq!(outliers(&report), []);
+    for rank in 1..4 {
+        assert_eq!(ranks.ended(rank).0, Some(0), "rank {rank}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_stopped_is_a_row_after_the_time_limit() {
+    let mut ranks =
+        Run::new(4, &[LAT, "--patience", "6s", "--wait", "120s", "--apart", "1000"]).start();
+    ranks.hear("round ");
+    ranks.signal(2, libc::SIGSTOP);
+    let report = ranks.report(1);
+    let (what, why) = state(&report, 2);
+    assert_eq!(what, "lost");
+    assert!(why.contains("no sign of life") || why.contains("hangs"), "{why}");
+    let failed = unmeasured(&report);
+    assert!(failed.iter().all(|(one, other, _)| *one == 2 || *other == 2), "{failed:?}");
+    // It was told when it goes on.
+    ranks.signal(2, libc::SIGCONT);
+    assert_eq!(ranks.ended(2).0, Some(3));
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_a_row() {
+    let run = Run::new(4, &[LAT, "--patience", "60s", "--wait", "8s", "--apart", "1000"]);
+    let report = Run { absent: vec![1], ..run }.start().report(1);
+    let (what, why) = state(&report, 1);
+    assert_eq!(what, "absent");
+    assert!(why.contains("did not come within 8s"), "{why}");
+    assert_eq!(unmeasured(&report).len(), 3);
+}
+
+#[test]
+fn the_odd_one_out_is_named_before_traffic() {
+    let run = Run::new(4, &options(&[LAT, "--pattern", "ring"])).with(2, "MLX5_MODEL_MTU", "1024");
+    let report = run.start().report(1);
+    let odd = report["odd"].as_array().unwrap();
+    assert_eq!(odd.len(), 1, "{odd:?}");
+    assert_eq!(
+        odd[0],
+        serde_json::json!({"ranks": [2], "fact": "MTU", "value": "1024", "usual": "4096", "have": 3})
+    );
+    assert_eq!(unmeasured(&report), []);
+    // The same is nothing where it is expected.
+    let run = Run::new(4, &options(&[LAT, "--pattern", "ring", "--ignore", "MTU"]));
+    assert_eq!(
+        run.with(2, "MLX5_MODEL_MTU", "1024").start().report(0)["odd"],
+        serde_json::json!([])
+    );
+}
