@@ -33,9 +33,13 @@ pub struct Place {
     pub host: Option<String>,
 }
 
-/// The variables of a launcher: rank, size, local rank, host. A variable of Open MPI's is in processes of
-/// `srun` only if `mpirun` started it there, so Open MPI comes first. A PMIx launcher tells no size.
-const KNOWN: &[(Launcher, &str, &[&str], &[&str], &str)] = &[
+/// The variables of a launcher: rank, sizes, local ranks, host.
+type Known =
+    (Launcher, &'static str, &'static [&'static str], &'static [&'static str], &'static str);
+
+/// The variables of all launchers. A variable of Open MPI's is in processes of `srun` only if `mpirun`
+/// started it there, so Open MPI comes first. A PMIx launcher tells no size.
+const KNOWN: &[Known] = &[
     (
         Launcher::OpenMpi,
         "OMPI_COMM_WORLD_RANK",

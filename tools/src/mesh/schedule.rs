@@ -355,7 +355,7 @@ mod tests {
         assert!(first.iter().all(|&count| (14..=17).contains(&count)), "{first:?}");
     }
 
-    /// Prints the figures of 1,024 ranks.
+    /// Tells the figures of 1,024 ranks, with `--nocapture`.
     #[test]
     fn a_thousand_ranks_take_the_fewest_rounds_and_the_memory_of_one() {
         let began = std::time::Instant::now();
@@ -363,13 +363,13 @@ mod tests {
         let most = (0..schedule.rounds()).map(|round| schedule.round(round).capacity()).max();
         let bytes = most.unwrap() * size_of::<Pair>();
         let took = began.elapsed();
-        println!(
+        crate::output::line(format_args!(
             "1,024 ranks: {} links in {} rounds, optimum {}; a round takes {bytes} bytes, all rounds \
              {took:?}",
             schedule.links(),
             schedule.rounds(),
             schedule.optimum()
-        );
+        ));
         assert_eq!((schedule.links(), schedule.rounds()), (523_776, 1023));
         assert!(bytes <= 16 << 10, "{bytes}");
         assert_eq!(proper(&schedule).len(), 523_776);

@@ -7,6 +7,7 @@ use super::groups::{Group, Shared};
 use super::odd::list;
 use super::outliers::{CERTAIN, FEWEST, LOSSES, Outlier, SPREADS, median_of};
 use super::report::{Measure, Report};
+use super::schedule::Pair;
 use crate::output::counted;
 use crate::perf::result::Kind;
 
@@ -14,22 +15,63 @@ use crate::perf::result::Kind;
 const MOST: usize = 24;
 /// Most lines of one kind.
 const LINES: usize = 20;
+/// Links that are told of a group.
+const OF_GROUP: usize = 3;
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.head(f)?;
-        self.ranks(f)?;
-        self.facts(f)?;
+        write!(f, "{}", self.title())?;
+        let sections = self.sections();
+        let (before, after) = sections.split_at(BEFORE);
+        before.iter().try_for_each(|section| section.write(f))?;
         for traffic in 0..self.traffic.len() {
             self.measure(f, traffic)?;
         }
-        self.blame(f)?;
-        self.rest(f)
+        after.iter().try_for_each(|section| section.write(f))?;
+        if self.is_good() {
+            write!(f, "\n\n{GOOD}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is said of a run without findings.
+pub const GOOD: &str = "no link stands out, and no limit was missed";
+/// Sections about what was found before traffic.
+const BEFORE: usize = 3;
+
+/// Lines under a heading.
+#[derive(Debug)]
+pub struct Section {
+    /// The heading.
+    pub heading: String,
+    /// The lines.
+    pub lines: Vec<String>,
+}
+
+impl Section {
+    fn new(heading: &str, lines: impl Iterator<Item = String>) -> Section {
+        Section { heading: heading.to_owned(), lines: lines.collect() }
+    }
+
+    fn write(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Section { heading, lines } = self;
+        if lines.is_empty() {
+            return Ok(());
+        }
+        write!(f, "\n\n{heading}:")?;
+        lines.iter().take(LINES).try_for_each(|line| write!(f, "\n  {line}"))?;
+        match lines.len().saturating_sub(LINES) {
+            0 => Ok(()),
+            more => write!(f, "\n  … and {more} more; --json and --report have all"),
+        }
     }
 }
 
 impl Report {
-    fn head(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    /// Returns the first line: what was measured.
+    #[must_use]
+    pub fn title(&self) -> String {
         let Report { schedule, pattern, seconds, .. } = self;
         let took_part = self.ranks.iter().filter(|rank| rank.is_good()).count();
         let all = self.ranks.len();
@@ -41,31 +83,74 @@ impl Report {
             true => "the fewest possible".to_owned(),
             false => format!("{} at the fewest", schedule.optimum),
         };
-        write!(
-            f,
+        format!(
             "{present}, {pattern}: {} in {} ({fewest}), {seconds:.1} s",
             counted(schedule.links as u64, "link"),
             counted(schedule.rounds as u64, "round"),
         )
     }
 
-    fn ranks(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    /// Returns the findings.
+    #[must_use]
+    pub fn sections(&self) -> Vec<Section> {
         let lost = self.ranks.iter().filter_map(|rank| Some((rank.rank, rank.trouble()?)));
-        let lines = lost.map(|(rank, why)| format!("{}: {why}", self.name(rank)));
-        section(f, "ranks that took no part, or not to the end", lines)
-    }
-
-    fn facts(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let lost = lost.map(|(rank, why)| format!("{}: {why}", self.name(rank)));
         let odd = self.odd.iter().map(|odd| match odd.ranks[..] {
             [rank] => format!("{}: {odd}", self.name(rank)),
             _ => format!("ranks {}: {odd}", list(&odd.ranks)),
         });
-        section(f, "odd ones out", odd)?;
         let rising =
             self.rising.iter().map(|rising| format!("{}: {rising}", self.name(rising.rank)));
-        section(f, "counters of errors", rising)
+        let beside = self.beside.iter().map(|outlier| {
+            format!("link {}-{}: {}", outlier.from, outlier.to, self.figure(outlier))
+        });
+        let missed = self
+            .missed()
+            .map(|(Link { from, to, .. }, words)| format!("link {from}-{to}: {words}"));
+        let mut all = vec![
+            Section::new("ranks that took no part, or not to the end", lost),
+            Section::new("odd ones out", odd),
+            Section::new("counters of errors", rising),
+            Section::new("bad links, by what they share", self.blame().into_iter()),
+            Section::new("slow beside others, and not alone", beside),
+            Section::new("limits that were missed", missed),
+        ];
+        if let Some(comparison) = &self.comparison {
+            let words = |change: &super::compare::Change| change.words(&self.traffic);
+            let (worse, better) = (comparison.worse.iter(), comparison.better.iter());
+            all.extend([
+                Section::new("before and now", std::iter::once(comparison.to_string())),
+                Section::new("worse than before", worse.map(words)),
+                Section::new("better than before", better.map(words)),
+            ]);
+        }
+        all.push(Section::new("to know", self.notes.iter().cloned()));
+        all
     }
 
+    fn blame(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for group in &self.groups {
+            let Some(shared) = &group.shared else {
+                lines.extend(group.links.iter().map(|&(one, other)| {
+                    format!(
+                        "link {one}-{other} ({}): {}",
+                        self.ends(one, other),
+                        self.why((one, other))
+                    )
+                }));
+                continue;
+            };
+            lines.push(format!("{}: {}", self.shared(shared), share(group)));
+            for &(one, other) in group.links.iter().take(OF_GROUP) {
+                lines.push(format!("  link {one}-{other}: {}", self.why((one, other))));
+            }
+            if group.links.len() > OF_GROUP {
+                lines.push(format!("  and {} more", group.links.len() - OF_GROUP));
+            }
+        }
+        lines
+    }
     fn measure(&self, f: &mut Formatter<'_>, traffic: usize) -> fmt::Result {
         let measure = &self.traffic[traffic];
         let values = || {
@@ -119,33 +204,6 @@ impl Report {
         Ok(())
     }
 
-    fn blame(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut lines = Vec::new();
-        for group in &self.groups {
-            if let Some(shared) = &group.shared {
-                lines.push(format!("{}: {}", self.shared(shared), share(group)));
-            }
-            let mut left = 3;
-            for &(one, other) in &group.links {
-                let of_pair = |from: u32, to: u32| (from.min(to), from.max(to)) == (one, other);
-                let indent = if group.shared.is_some() { "  " } else { "" };
-                let words = self.why(of_pair);
-                if group.shared.is_none() {
-                    lines.push(format!("link {one}-{other} ({}): {words}", self.ends(one, other)));
-                } else if left > 0 {
-                    left -= 1;
-                    lines.push(format!("{indent}link {one}-{other}: {words}"));
-                }
-            }
-            if group.shared.is_some() && group.links.len() > 3 {
-                lines.push(format!("  and {} more", group.links.len() - 3));
-            }
-        }
-        section(f, "bad links, by what they share", lines.into_iter())?;
-        let beside = self.beside.iter().map(|outlier| self.outlier(outlier));
-        section(f, "slow beside others, and not alone", beside)
-    }
-
     /// Returns the hosts of a link.
     fn ends(&self, one: u32, other: u32) -> String {
         let host = |rank: u32| self.ranks[rank as usize].spot().host;
@@ -164,7 +222,8 @@ impl Report {
         }
     }
 
-    fn why(&self, of_pair: impl Fn(u32, u32) -> bool) -> String {
+    fn why(&self, pair: Pair) -> String {
+        let of_pair = |from: u32, to: u32| (from.min(to), from.max(to)) == pair;
         let mut outliers = self.outliers.iter().filter(|outlier| of_pair(outlier.from, outlier.to));
         let failed = self.unmeasured().find(|(link, _)| of_pair(link.from, link.to));
         if let Some((_, why)) = failed {
@@ -186,54 +245,10 @@ impl Report {
         }
         words
     }
-
-    fn outlier(&self, outlier: &Outlier) -> String {
-        format!("link {}-{}: {}", outlier.from, outlier.to, self.figure(outlier))
-    }
-
-    fn rest(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let missed = self
-            .missed()
-            .map(|(Link { from, to, .. }, words)| format!("link {from}-{to}: {words}"));
-        section(f, "limits that were missed", missed)?;
-        if let Some(comparison) = &self.comparison {
-            write!(f, "\n\n{comparison}")?;
-            let change = |change: &super::compare::Change| change.words(&self.traffic);
-            section(f, "worse than before", comparison.worse.iter().map(change))?;
-            section(f, "better than before", comparison.better.iter().map(change))?;
-        }
-        section(f, "to know", self.notes.iter().cloned())?;
-        if self.is_good() {
-            write!(f, "\n\nno link stands out, and no limit was missed")?;
-        }
-        Ok(())
-    }
 }
 
 fn share(group: &Group) -> String {
     format!("{} of its {} are bad", group.links.len(), counted(group.of as u64, "link"))
-}
-
-/// Prints lines under a heading, if there are any.
-fn section(
-    f: &mut Formatter<'_>,
-    heading: &str,
-    lines: impl Iterator<Item = String>,
-) -> fmt::Result {
-    let mut count = 0;
-    for line in lines {
-        if count == 0 {
-            write!(f, "\n\n{heading}:")?;
-        }
-        count += 1;
-        if count <= LINES {
-            write!(f, "\n  {line}")?;
-        }
-    }
-    if count > LINES {
-        write!(f, "\n  … and {} more; --json and --report have all", count - LINES)?;
-    }
-    Ok(())
 }
 
 /// Returns a figure with three significant digits, or as a whole number.

@@ -7,7 +7,7 @@
 mod curve;
 mod frame;
 mod histogram;
-mod markup;
+pub mod markup;
 mod percentiles;
 mod ratios;
 mod scale;
@@ -16,6 +16,9 @@ mod tables;
 
 use self::markup::Markup;
 use super::result::{Kind, Run};
+
+/// The style of all pages.
+pub const STYLE: &str = include_str!("style.css");
 
 /// A policy that forbids loading, sending and executing, whatever content gets into the page.
 const POLICY: &str =
@@ -37,7 +40,7 @@ pub fn text(run: &Run) -> Result<String, String> {
          content=\"light dark\"><title>{} on {}</title>\n<style>",
         &[&POLICY, &title, &host],
     );
-    out.raw(include_str!("style.css"));
+    out.raw(STYLE);
     out.put(
         "</style></head>\n<body><header><p class=\"brand\">mlx5 perf {}</p><h1>{}</h1><p \
          class=\"when\"><time>{}</time> · {} · {}</p></header>\n<main>\n",
@@ -97,7 +100,8 @@ fn title(run: &Run) -> String {
 }
 
 /// Formats seconds since 1970 as date and time of day, UTC.
-fn date(seconds: f64) -> String {
+#[must_use]
+pub fn date(seconds: f64) -> String {
     let seconds = seconds.clamp(0.0, 253_402_300_799.0) as i64;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Years from March to February, so that a leap day is the last day. 400 such years always have
