@@ -7,7 +7,12 @@
 mod mesh_ranks;
 mod rig;
 
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+
 use mesh_ranks::{Launcher, Run, links_of, outliers, state};
+use rig::folder::Folder;
+use rig::{finish, mlx5, run};
 use serde_json::Value;
 
 /// Short measurements of latency.
@@ -17,11 +22,15 @@ const SLOW: &str = "out delay 400ms";
 /// A stream of many packets.
 const BW: &str = "--bw=-n 40 -w 4 -s 64K -t 8 -Q 4";
 /// Time limits that no heavy load reaches.
-const PATIENT: &[&str] = &["--patience", "60s", "--link-limit", "120s", "--wait", "120s"];
+const PATIENT: &[&str] = &["--patience", "60s", "--link-limit", "120s"];
 
+/// These options, and the usual ones that are not among them.
 fn options(more: &[&'static str]) -> Vec<&'static str> {
-    let usual = [PATIENT, &["--apart", "10"]].concat();
-    [&usual[..], more].concat()
+    let mut all = [PATIENT, &["--apart", "10"]].concat();
+    if !more.contains(&"--wait") {
+        all.extend(["--wait", "120s"]);
+    }
+    [&all[..], more].concat()
 }
 
 /// The links that have no result, with the reasons.
@@ -203,4 +212,116 @@ fn the_odd_one_out_is_named_before_traffic() {
         run.with(2, "MLX5_MODEL_MTU", "1024").start().report(0)["odd"],
         serde_json::json!([])
     );
+}
+
+/// Opens so many connections to the meeting, which know no secret.
+fn flood(port: u16, count: usize) {
+    let mut kept = Vec::new();
+    for at in 0..count {
+        let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("the meeting waits");
+        match at % 3 {
+            // Silent.
+            0 => {}
+            // Garbage. The meeting may have closed the connection already.
+            1 => drop(stranger.write_all(&[0x5a; 200])),
+            // Half of what a rank says, and then nothing.
+            _ => drop(stranger.write_all(&[0; 40])),
+        }
+        kept.push(stranger);
+        if kept.len() > 600 {
+            kept.drain(..300);
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_strangers_and_a_wrong_secret_lose_nothing_but_themselves() {
+    let run = Run { absent: vec![3], ..Run::new(4, &options(&[LAT])) };
+    let mut ranks = run.clone().start();
+    ranks.hear("ranks meet at");
+    // It tries again for as long as it would wait for others.
+    let mut wrong = Run::new(4, &["--wait", "2s"]).command(3, ranks.port);
+    let told = finish(wrong.env("MLX5_MESH_SECRET", "another secret of as many bytes"), 3);
+    assert!(told.err.contains("same secret"), "{}", told.err);
+    flood(ranks.port, 10_000);
+    // All others are there still.
+    ranks.add(&run, 3);
+    let report = ranks.report(0);
+    assert_eq!(report["links"].as_array().unwrap().len(), 6);
+    assert_eq!((unmeasured(&report), outliers(&report)), (vec![], vec![]));
+    let notes = report["notes"].to_string();
+    assert!(
+        notes.contains("connections came to the meeting and did not know the secret"),
+        "{notes}"
+    );
+    for rank in 1..4 {
+        assert_eq!(ranks.ended(rank).0, Some(0), "rank {rank}");
+    }
+}
+
+#[test]
+fn rank_0_starts_the_others_by_a_program_such_as_ssh() {
+    let folder = Folder::new("mesh-hosts");
+    let hosts = folder.file("hosts");
+    std::fs::write(&hosts, "here 2\nthere slots=1   # another\n").unwrap();
+    // In place of ssh: runs the command on this host.
+    let remote = folder.file("remote");
+    std::fs::write(&remote, "#!/bin/sh\nshift\nexec sh -c \"$1\"\n").unwrap();
+    let page = folder.file("page.html");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let meet = format!("127.0.0.1:{port}");
+    let ssh = format!("sh {}", remote.display());
+    let mut arguments = vec!["mesh", "--json", "--hosts", hosts.to_str().unwrap(), "--ssh", &ssh];
+    arguments.extend(["--meet", &meet, LAT, "--apart", "1000", "--report", page.to_str().unwrap()]);
+    arguments.extend_from_slice(PATIENT);
+    let report = run(&arguments, 0).report();
+    assert_eq!(report["ranks"].as_array().unwrap().len(), 3);
+    assert_eq!(report["ranks"][1]["rail"], 1);
+    assert_eq!(report["links"].as_array().unwrap().len(), 3);
+    assert!(std::fs::read_to_string(page).unwrap().contains("Links of 3 ranks"));
+}
+
+#[test]
+fn a_later_run_is_compared_and_limits_decide_the_status() {
+    let folder = Folder::new("mesh-compare");
+    let file = folder.file("before.json");
+    let pattern = ["--pattern", "0-1,2-3", LAT];
+    let before = Run::new(4, &options(&pattern)).start().printed(0).out;
+    std::fs::write(&file, before).unwrap();
+    let mut later = Run::new(4, &options(&pattern)).with(3, "MLX5_MODEL_FAULTS", SLOW);
+    later.options.push(format!("--compare={}", file.display()));
+    let report = later.start().report(1);
+    let comparison = &report["comparison"];
+    assert_eq!(comparison["links"], 2, "{comparison}");
+    let worse = comparison["worse"].as_array().unwrap();
+    assert_eq!(worse.len(), 1, "{comparison}");
+    assert!(worse[0]["from"] == 3 || worse[0]["to"] == 3, "{comparison}");
+    // Two links are too few for outliers; a limit needs none.
+    assert_eq!(outliers(&report), []);
+    let limit = "--lat=-n 6 -w 1 -e --at-most p50=1ns";
+    let report = Run::new(2, &options(&[limit])).start().report(1);
+    let missed = &report["links"][0]["figures"][0]["more"]["missed"];
+    assert!(missed[0].as_str().unwrap().contains("--at-most p50=1ns is MISSED"), "{missed}");
+}
+
+#[test]
+fn what_is_wrong_on_the_command_line_is_told_with_its_cure() {
+    for (arguments, words) in [
+        (&["mesh"][..], "--rank and --size"),
+        (&["mesh", "--rank", "0", "--size", "2"], "MLX5_MESH_SECRET"),
+        (&["mesh", "--rank", "2", "--size", "2"], "numbered from 0"),
+        (&["mesh", "--rank", "0", "--size", "2", "--pattern", "0-2"], "rank 2 of 2"),
+        (&["mesh", "--rank", "0", "--size", "2", "--lat=--loopback"], "loopback"),
+        (&["mesh", "--rank", "0", "--size", "2", "--pattern", "star"], "bisection"),
+    ] {
+        let told = run(arguments, 2).err;
+        assert!(told.contains(words), "{arguments:?}: {told}");
+    }
+    let short =
+        finish(mlx5(&["mesh", "--rank", "0", "--size", "1"]).env("MLX5_MESH_SECRET", "x"), 2);
+    assert!(short.err.contains("16 to 4096 bytes"), "{}", short.err);
+    let secret = mesh_ranks::SECRET;
+    let unmet =
+        finish(mlx5(&["mesh", "--rank", "0", "--size", "2"]).env("MLX5_MESH_SECRET", secret), 2);
+    assert!(unmet.err.contains("--meet"), "{}", unmet.err);
 }

@@ -21,8 +21,11 @@ use crate::outcome::{Error, Result};
 const GREETING: &[u8; 12] = b"mlx5 mesh 1\n";
 /// Most connections that have not proved anything.
 pub const MOST: usize = 256;
+/// Most connections that the kernel keeps until they are accepted, where it allows so many: a thousand
+/// ranks come at the same time.
+const BACKLOG: libc::c_int = 4096;
 /// Most connections that are accepted in one turn.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 128;
 /// Time that a guest has to prove itself.
 const TO_PROVE: Duration = Duration::from_secs(10);
 /// Bytes that the host sends first.
@@ -94,6 +97,10 @@ impl Door {
         };
         let listener = TcpListener::bind(address).map_err(cannot)?;
         listener.set_nonblocking(true).map_err(cannot)?;
+        // SAFETY: the call takes integers. It sets the length of the queue of a socket that listens.
+        if unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) } != 0 {
+            return Err(cannot(io::Error::last_os_error()));
+        }
         let address = listener.local_addr().map_err(cannot)?;
         Ok(Door { listener, address, secret: secret.clone(), waiting: VecDeque::new(), refused: 0 })
     }
@@ -282,6 +289,18 @@ fn enter(
         return Err("what listens there does not know the secret".to_owned());
     }
     Ok((tcp, secret.of_connection(&parts)))
+}
+
+/// Lets this process have as many descriptors as it may: a thousand ranks take more than the usual 1,024.
+pub fn allow_descriptors() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills the structure, and then reads it. A failure leaves the limit as it was.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
 }
 
 /// Returns a descriptor whose input is awaited.

@@ -43,7 +43,7 @@ use std::time::Duration;
 
 pub use self::arguments::Arguments;
 
-use self::door::Door;
+use self::door::{Door, allow_descriptors};
 use self::facts::Facts;
 use self::hosts::Started;
 use self::launcher::{Launcher, Place};
@@ -102,6 +102,7 @@ impl Arguments {
             opened.map_err(|error| cannot_write(file, error))?;
         }
         machine.say_model();
+        allow_descriptors();
         let door = Door::open((&self.listen, meeting.1), &secret)?;
         meeting.1 = door.address().port();
         say!("{} ranks meet at {} port {}", place.size, meeting.0, meeting.1);

@@ -4,7 +4,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -62,29 +62,31 @@ impl Run {
         self
     }
 
+    /// The command of a rank.
+    pub fn command(&self, rank: u32, port: u16) -> Command {
+        let meet = format!("127.0.0.1:{port}");
+        let mut arguments = vec!["mesh", "--json", "--listen", "127.0.0.1", "--meet", &meet];
+        arguments.extend(self.options.iter().map(String::as_str));
+        let mut command = mlx5(&arguments);
+        let [of_rank, of_size] = self.launcher.variables();
+        command.env(of_rank, rank.to_string()).env(of_size, self.size.to_string());
+        command.env("MLX5_MESH_SECRET", SECRET);
+        let own = self.variables.iter().filter(|(other, _, _)| *other == rank);
+        command.envs(own.map(|(_, name, value)| (*name, value.clone())));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
     pub fn start(self) -> Ranks {
         // Free now; nothing else on this host takes it soon.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut children = Vec::new();
-        let mut first = None;
-        for rank in (0..self.size).filter(|rank| !self.absent.contains(rank)) {
-            let meet = format!("127.0.0.1:{port}");
-            let mut arguments = vec!["mesh", "--json", "--listen", "127.0.0.1", "--meet", &meet];
-            arguments.extend(self.options.iter().map(String::as_str));
-            let mut command = mlx5(&arguments);
-            let [of_rank, of_size] = self.launcher.variables();
-            command.env(of_rank, rank.to_string()).env(of_size, self.size.to_string());
-            command.env("MLX5_MESH_SECRET", SECRET);
-            let own = self.variables.iter().filter(|(other, _, _)| *other == rank);
-            command.envs(own.map(|(_, name, value)| (*name, value.clone())));
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            let mut child = command.spawn().unwrap();
-            if rank == 0 {
-                first = Some(First::of(&mut child));
-            }
-            children.push((rank, child));
+        let mut child = self.command(0, port).spawn().unwrap();
+        let first = First::of(&mut child);
+        let mut ranks = Ranks { port, children: vec![(0, child)], first };
+        for rank in (1..self.size).filter(|rank| !self.absent.contains(rank)) {
+            ranks.add(&self, rank);
         }
-        Ranks { port, children, first: first.expect("rank 0 is started") }
+        ranks
     }
 }
 
@@ -121,6 +123,12 @@ pub struct Ranks {
 }
 
 impl Ranks {
+    /// Starts one more rank.
+    pub fn add(&mut self, run: &Run, rank: u32) {
+        let child = run.command(rank, self.port).spawn().unwrap();
+        self.children.push((rank, child));
+    }
+
     /// Waits for a line of rank 0 with these words.
     pub fn hear(&mut self, words: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
@@ -150,9 +158,14 @@ impl Ranks {
 
     /// Waits for rank 0, which has to end with this status, and returns its report.
     pub fn report(&mut self, status: i32) -> Value {
+        self.printed(status).report()
+    }
+
+    /// The same, with all that rank 0 printed.
+    pub fn printed(&mut self, status: i32) -> Printed {
         let printed = self.finish();
         assert_eq!(printed.status, Some(status), "{}\n{}", printed.out, printed.err);
-        printed.report()
+        printed
     }
 
     fn finish(&mut self) -> Printed {

@@ -88,22 +88,44 @@ function ordered(of) {
   return ranks;
 }
 
-// The whole map, a pixel a cell: made again when traffic or order change.
-let whole = null, places = [];
+// The order of ranks, and a picture of the part that is looked at. The picture is made again when any of
+// these change.
+let places = [], picture = null;
 function draw() {
+  places = ordered(prepared(state.traffic));
+  picture = null;
+  show();
+}
+
+// Draws the part that is looked at. Where several cells share a pixel, the worst of them is seen.
+function pictured(pixels) {
+  const { x, y, span } = state.view;
+  const wide = Math.min(span, Math.max(1, pixels));
+  const key = [x, y, span, wide].join();
+  if (picture && picture.key === key) return picture.canvas;
   const of = prepared(state.traffic);
-  places = ordered(of);
-  whole = document.createElement("canvas");
-  whole.width = whole.height = Math.max(size, 1);
-  const context = whole.getContext("2d");
-  const image = context.createImageData(whole.width, whole.height);
-  for (let y = 0; y < size; y++) {
-    for (let x = 0; x < size; x++) {
-      image.data.set(colour(of, of.values[places[y] * size + places[x]]), 4 * (y * size + x));
+  const worst = (value) => value === FAILED ? Infinity : isMeasured(value) ? of.ratio(value) : -Infinity;
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = wide;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(wide, wide);
+  const edges = Array.from({ length: wide + 1 }, (_, at) => Math.floor(at * span / wide));
+  for (let line = 0; line < wide; line++) {
+    for (let column = 0; column < wide; column++) {
+      let value = NaN, most = -Infinity;
+      for (let i = edges[line]; i < edges[line + 1]; i++) {
+        const from = places[y + i] * size;
+        for (let j = edges[column]; j < edges[column + 1]; j++) {
+          const other = of.values[from + places[x + j]], bad = worst(other);
+          if (bad > most) [most, value] = [bad, other];
+        }
+      }
+      image.data.set(colour(of, value), 4 * (line * wide + column));
     }
   }
   context.putImageData(image, 0, 0);
-  show();
+  picture = { key, canvas };
+  return canvas;
 }
 
 function prepare(canvas) {
@@ -119,14 +141,14 @@ function prepare(canvas) {
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// The part of the map that is looked at, with the numbers of ranks at its edges.
+// The picture with the numbers of ranks at its edges.
 const LEFT = 44, TOP = 22;
 function show() {
   const { context, width, height } = prepare(byId("heat"));
   const { x, y, span } = state.view;
   const wide = width - LEFT, high = height - TOP;
-  context.imageSmoothingEnabled = size > wide;
-  context.drawImage(whole, x, y, span, span, LEFT, TOP, wide, high);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(pictured(Math.floor(wide * (window.devicePixelRatio || 1))), LEFT, TOP, wide, high);
   context.fillStyle = style("--soft");
   context.font = "11px system-ui, sans-serif";
   const step = Math.max(1, Math.ceil(span / Math.max(1, Math.floor(wide / 34))));
