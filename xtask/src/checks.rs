@@ -135,6 +135,11 @@ pub const DEEP: &[Check] = &[
         ],
         &[BUILD, DRIVER, MODEL, TOOLS, &["docs/tools.md"]],
     ),
+    Check::tests(
+        "mesh",
+        &["tools/mesh_launchers"],
+        &[BUILD, DRIVER, MODEL, TOOLS, &["docs/fleet.md"]],
+    ),
     Check::call("arm64", arm64::check, &[BUILD, DRIVER, MODEL, TESTS, &["xtask/src/arm64"]]),
     Check::tests("overruns", &["mlx5/overruns"], &[BUILD, DRIVER, MODEL, TESTS]),
     Check::tests("random", test::RANDOM, &[BUILD, DRIVER, MODEL, TESTS]),

@@ -107,6 +107,8 @@ pub const TEST: &[Need] = &[
             Evidence::Path("/usr/sbin/tc"),
         ],
     },
+    Need { package: "openmpi-bin", evidence: &[Evidence::Program("mpirun.openmpi")] },
+    Need { package: "mpich", evidence: &[Evidence::Program("mpiexec.mpich")] },
     Need { package: "bsdutils", evidence: &[Evidence::Program("script")] },
     Need { package: "valgrind", evidence: &[Evidence::Program("valgrind")] },
     Need { package: "tshark", evidence: &[Evidence::Program("tshark")] },
