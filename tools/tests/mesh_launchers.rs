@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use mesh_ranks::{outliers, state};
+use mesh_ranks::{USUAL, outliers, state};
 use mesh_world::relay::{Rule, between};
 use mesh_world::{Host, hosts};
 use rig::folder::Folder;
@@ -53,7 +53,8 @@ fn program(folder: &Folder, hosts: &[Host]) -> String {
     // At its fourth link.
     let _ = writeln!(
         script,
-        "[ $rank = {KILLED} ] && export MLX5_MODEL_FAULTS='command create_qp 7 crash'\n\
+        "export MLX5_MODEL_FAULTS='{USUAL}'\n\
+         [ $rank = {KILLED} ] && export MLX5_MODEL_FAULTS='{USUAL}; command create_qp 7 crash'\n\
          export MLX5_MODEL=always MLX5_MODEL_NETWORK=udp:e0 MLX5_MODEL_LINK=roce\n\
          nsenter -t $keeper -n {} \"$@\" &\n\
          echo $! > {}/process.$rank\n\
@@ -74,16 +75,16 @@ fn play(launcher: &[&str]) -> Value {
     let folder = Folder::new("mesh-launcher");
     let hosts = hosts(SIZE);
     let of = |rank: u64| &hosts[rank as usize];
-    between(of(SLOW.0), of(SLOW.1), Rule::Delay(Duration::from_millis(150)));
+    between(of(SLOW.0), of(SLOW.1), Rule::Delay(Duration::from_millis(400)));
     between(of(LOSSY.0), of(LOSSY.1), Rule::LoseOneIn(150));
     between(of(DOWN.0), of(DOWN.1), Rule::LoseOneIn(1));
     let mut command = Command::new(launcher[0]);
     command.args(&launcher[1..]).arg(program(&folder, &hosts));
-    // Time-outs of half a second: little is repeated that is not lost.
+    // Time-outs of a second: little is repeated that is not lost.
     command.args(["mesh", "--json", "--meet", &hosts[0].address()]);
-    command.args(["--lat=-n 6 -w 1 -e -u 17"]);
-    command.args(["--bw=-n 30 -w 2 -s 16K -t 4 -Q 2 -e -u 17", "--directions", "one"]);
-    command.args(["--apart", "10", "--wait", "120s", "--patience", "20s", "--link-limit", "60s"]);
+    command.args(["--lat=-n 6 -w 1 -e -u 19"]);
+    command.args(["--bw=-n 30 -w 2 -s 16K -t 4 -Q 2 -e -u 18", "--directions", "one"]);
+    command.args(["--apart", "4", "--wait", "120s", "--patience", "20s", "--link-limit", "60s"]);
     command.env("MLX5_MESH_SECRET", mesh_ranks::SECRET);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
