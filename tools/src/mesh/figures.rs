@@ -4,19 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::perf::client::Link;
 use crate::perf::limit::Compared;
-use crate::perf::result::Kind;
+use crate::perf::result::{Counter, Kind};
 
-/// Counters that tell of repeated or missing packets, as Linux's driver names them.
-const AGAIN: &[&str] = &[
-    "duplicate_request",
+/// Counters that tell of missing packets, as Linux's driver names them.
+const LOST: &[&str] = &[
     "implied_nak_seq_err",
     "local_ack_timeout_err",
     "out_of_sequence",
     "packet_seq_err",
-    "roce_adp_retrans",
-    "roce_slow_restart",
     "rx_icrc_encapsulated",
 ];
+/// Counters of packets that were repeated: after a loss, or since the answer took long.
+const REPEATED: &[&str] = &["duplicate_request", "roce_adp_retrans", "roce_slow_restart"];
 
 /// The figures of one kind of traffic on one link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,8 +35,8 @@ pub struct Figures {
     pub per_second: f64,
     /// Messages that were measured.
     pub messages: u64,
-    /// Packets that were repeated, missing or late, by the counters of both ports.
-    pub again: u64,
+    /// Events of missing packets, by the counters of both ports.
+    pub lost: u64,
     /// What is to be known beside these, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more: Option<Box<More>>,
@@ -47,8 +46,8 @@ pub struct Figures {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct More {
-    /// The counters behind [`Figures::again`], with their increase. Those of the measured rank's peer
-    /// have `peer.` before the name.
+    /// Counters of missing and repeated packets that rose, with their increase. Those of the rank that
+    /// served have `peer.` before the name.
     pub counters: Vec<(String, u64)>,
     /// Limits that were missed, in words.
     pub missed: Vec<String>,
@@ -68,21 +67,22 @@ impl Figures {
             let asked = latency.and_then(|latency| latency.asked(percent));
             asked.map_or(0.0, |ns| ns as f64)
         };
-        let repeated = point.counters.iter().filter(|counter| {
-            let name = counter.name.rsplit('.').next().unwrap_or_default();
-            AGAIN.contains(&name) && counter.difference() > 0
-        });
         // A set of a queue's own counts what the port's set counts, too, where there is one.
         let own = point.counters.iter().any(|counter| counter.name.starts_with("queue."));
-        let repeated = repeated.filter(|counter| !own || counter.name.starts_with("queue."));
-        let counters: Vec<(String, u64)> = repeated
+        let named = |counter: &Counter, names: &[&str]| {
+            let name = counter.name.rsplit('.').next().unwrap_or_default();
+            names.contains(&name) && (!own || counter.name.starts_with("queue."))
+        };
+        let rose = || point.counters.iter().filter(|counter| counter.difference() > 0);
+        let lost = rose().filter(|counter| named(counter, LOST)).map(Counter::difference).sum();
+        let counters: Vec<(String, u64)> = rose()
+            .filter(|counter| named(counter, LOST) || named(counter, REPEATED))
             .map(|counter| {
                 let side = if counter.peer { "peer." } else { "" };
                 (format!("{side}{}", counter.name), counter.difference())
             })
             .collect();
         let missed = limits.iter().filter(|limit| !limit.kept).map(ToString::to_string).collect();
-        let again = counters.iter().map(|(_, count)| count).sum();
         let more = More { counters, missed, wrong: *wrong, notes: notes.clone() };
         Figures {
             traffic,
@@ -92,7 +92,7 @@ impl Figures {
             gbps: point.gigabits_per_second(),
             per_second: point.messages_per_second(),
             messages: point.messages,
-            again,
+            lost,
             more: (more != More::default()).then(|| Box::new(more)),
         }
     }

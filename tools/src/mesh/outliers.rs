@@ -5,8 +5,8 @@
 //! than a given ratio ([`Rule::apart`]), and by more than [`SPREADS`] robust standard deviations: 1.4826
 //! times the median distance from the median, of the links that are better than it. Those that are worse
 //! do not count there, since up to half of all links may be bad. One that is [`CERTAIN`] times worse is an
-//! outlier however wide the others are spread. A link is lossy if its ports repeated or missed at least
-//! [`LOSSES`] packets, and more than the ratio times the median of all links.
+//! outlier however wide the others are spread. A link is lossy if its ports missed packets at least
+//! [`LOSSES`] times, and more than the ratio times the median of all links.
 //!
 //! A suspect of the first pass is measured again, alone. It is an outlier if it is beyond the same bound
 //! then; otherwise it is slow beside others only.
@@ -21,7 +21,7 @@ use crate::perf::result::Kind;
 pub const SPREADS: f64 = 3.5;
 /// The ratio to the median from which on a link is an outlier in any spread.
 pub const CERTAIN: f64 = 20.0;
-/// Repeated or missing packets that a lossy link has at least.
+/// Events of missing packets that a lossy link has at least.
 pub const LOSSES: u64 = 3;
 /// Fewest links that are compared.
 pub const FEWEST: usize = 4;
@@ -41,7 +41,7 @@ pub struct Rule {
 pub enum What {
     /// Latency, bandwidth or rate.
     Slow,
-    /// Packets that were repeated or missing.
+    /// Packets that were missing.
     Lossy,
 }
 
@@ -115,7 +115,7 @@ fn is_beyond(kind: Kind, what: What, value: f64, bound: f64) -> bool {
 fn value(kind: Kind, what: What, figures: &Figures) -> f64 {
     match what {
         What::Slow => figures.main(kind),
-        What::Lossy => figures.again as f64,
+        What::Lossy => figures.lost as f64,
     }
 }
 
@@ -143,7 +143,7 @@ pub fn bounds(links: &[Link], kinds: &[Kind], rule: Rule) -> Vec<Bound> {
             Kind::Lat => middle + distance,
             Kind::Bw | Kind::Rate => middle - distance,
         };
-        let losses = median(&sorted(figures().map(|figures| figures.again as f64).collect()));
+        let losses = median(&sorted(figures().map(|figures| figures.lost as f64).collect()));
         vec![
             Bound { traffic, what: What::Slow, median: middle.exp(), bound: bound.exp() },
             Bound {
@@ -231,7 +231,7 @@ impl Outlier {
             ),
             What::Lossy => {
                 format!(
-                    "{:.0} packets repeated or missing, median {:.0}{alone}",
+                    "{:.0} times packets were missing, median {:.0}{alone}",
                     self.value, self.median
                 )
             }
@@ -244,7 +244,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A link with these figures of one kind of traffic.
-    pub fn link(from: u32, to: u32, main: f64, again: u64) -> Link {
+    pub fn link(from: u32, to: u32, main: f64, lost: u64) -> Link {
         let figures = Figures {
             traffic: 0,
             median_ns: main * 1000.0,
@@ -253,7 +253,7 @@ pub(super) mod tests {
             gbps: main,
             per_second: main * 1e6,
             messages: 1000,
-            again,
+            lost,
             more: None,
         };
         Link { from, to, figures: vec![figures], error: None }

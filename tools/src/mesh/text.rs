@@ -269,7 +269,7 @@ pub fn rule(apart: f64, measures: &[Measure]) -> String {
     let kinds = counted(measures.len() as u64, "kind");
     format!(
         "a link is bad if it is {apart} times worse than the median of its kind of traffic, and {SPREADS} \
-         robust standard deviations or {CERTAIN} times; lossy from {LOSSES} repeated or missing packets; {kinds} of traffic, \
+         robust standard deviations or {CERTAIN} times; lossy from {LOSSES} losses on; {kinds} of traffic, \
          compared from {FEWEST} links on"
     )
 }

@@ -29,8 +29,8 @@ struct Data<'a> {
     size: usize,
     traffic: Vec<Traffic<'a>>,
     ranks: Vec<Rank>,
-    /// Links with repeated or missing packets: from, to, traffic, how many.
-    again: Vec<(u32, u32, usize, u64)>,
+    /// Links with missing packets: from, to, traffic, how many times.
+    lost: Vec<(u32, u32, usize, u64)>,
     /// Links that are bad.
     bad: Vec<(u32, u32)>,
 }
@@ -124,9 +124,9 @@ fn data(report: &Report) -> String {
             values: matrix(report, place),
         }
     });
-    let again = report.links.iter().flat_map(|link| {
-        let some = link.figures.iter().filter(|figures| figures.again > 0);
-        some.map(move |figures| (link.from, link.to, figures.traffic, figures.again))
+    let lost = report.links.iter().flat_map(|link| {
+        let some = link.figures.iter().filter(|figures| figures.lost > 0);
+        some.map(move |figures| (link.from, link.to, figures.traffic, figures.lost))
     });
     let ranks = report.ranks.iter().map(|rank| {
         let spot = rank.spot();
@@ -138,7 +138,7 @@ fn data(report: &Report) -> String {
         size: report.ranks.len(),
         traffic: traffic.collect(),
         ranks: ranks.collect(),
-        again: again.collect(),
+        lost: lost.collect(),
         bad: groups.flat_map(|group| group.links.iter().copied()).collect(),
     };
     // These types have no map with other keys than strings, and no number that JSON lacks: a value that

@@ -39,9 +39,9 @@ function prepared(place) {
   const bound = kind.bound ? ratio(kind.bound) : spread;
   // Colours are full where a link is far worse than the bound.
   const full = Math.log(Math.min(spread, Math.max(bound * 1.5, 1.5)));
-  const again = new Map();
-  for (const [from, to, traffic, count] of data.again) {
-    if (traffic === place) again.set(from * size + to, count);
+  const lost = new Map();
+  for (const [from, to, traffic, count] of data.lost) {
+    if (traffic === place) lost.set(from * size + to, count);
   }
   const ranks = [];
   for (let rank = 0; rank < size; rank++) {
@@ -56,7 +56,7 @@ function prepared(place) {
     const worst = kind.more ? line[0] : line[line.length - 1];
     ranks.push({ rank, median: line.length ? line[line.length >> 1] : NaN, worst: worst ?? NaN, bad: badLinks });
   }
-  const made = { kind, values, sorted, median, ratio, full, again, ranks };
+  const made = { kind, values, sorted, median, ratio, full, lost, ranks };
   ready.set(place, made);
   return made;
 }
@@ -253,7 +253,7 @@ function links(of) {
   const keys = {
     from: (cell) => Math.floor(cell / size), to: (cell) => cell % size, value: (cell) => of.values[cell],
     ratio: (cell) => of.values[cell] === FAILED ? Infinity : of.ratio(of.values[cell]),
-    again: (cell) => of.again.get(cell) ?? 0,
+    lost: (cell) => of.lost.get(cell) ?? 0,
     hosts: (cell) => cell,
   };
   const number = keys[key], sign = down ? -1 : 1;
@@ -285,7 +285,7 @@ function links(of) {
     const failed = value === FAILED;
     return row([[from, name], [to, name], [`${data.ranks[from].host} → ${data.ranks[to].host}`, "name"],
       [failed ? "not measured" : short(value), name], [failed ? "" : of.ratio(value).toFixed(2), ""],
-      [of.again.get(cell) ?? "", ""]]);
+      [of.lost.get(cell) ?? "", ""]]);
   }));
   mark("links", state.links);
 }
@@ -312,11 +312,11 @@ function tell() {
   const of = prepared(state.traffic);
   const from = places[state.at.y], to = places[state.at.x], value = of.values[from * size + to];
   const name = (rank) => `rank ${rank} (${data.ranks[rank].host}, ${data.ranks[rank].port})`;
-  const again = of.again.get(from * size + to);
+  const lost = of.lost.get(from * size + to);
   const what = value === FAILED ? "not measured" : isMeasured(value)
     ? `${short(value)} ${of.kind.unit}, ${of.ratio(value).toFixed(2)} times the median${of.kind.more ? " (above 1 is less)" : ""}`
     : "no link";
-  told.textContent = `${name(from)} → ${name(to)}: ${what}${again ? `; ${again} packets repeated or missing` : ""}${isBad(from, to) ? "; bad" : ""}`;
+  told.textContent = `${name(from)} → ${name(to)}: ${what}${lost ? `; packets were missing ${lost} times` : ""}${isBad(from, to) ? "; bad" : ""}`;
 }
 
 function cell(event) {
