@@ -54,6 +54,7 @@ use self::rank::{Way, take_part};
 use self::report::Report;
 use self::secret::Key;
 use self::switches::Switches;
+use self::traffic::Parsed;
 use crate::machine::Machine;
 use crate::options::{Options, Subject};
 use crate::outcome::{Error, Outcome, Result};
@@ -83,17 +84,32 @@ impl Arguments {
             None => (Key::find(self.secret_file.as_deref())?, None),
             Some(_) => Key::random().map(|(key, text)| (key, Some(text)))?,
         };
-        let mut meeting = match (&hosts, &self.meet) {
+        let meeting = match (&hosts, &self.meet) {
             (Some(_), None) => (own_name()?, arguments::PORT),
             _ => self.meeting(&place)?,
         };
         let limits = self.limits();
-        let cpus = self.device.cpus()?;
+        let way = Way { meeting, secret, rank: place.rank, wait: self.wait, limits };
         if place.rank != 0 {
-            let way = Way { meeting, secret, rank: place.rank, wait: self.wait, limits };
+            let cpus = self.device.cpus()?;
             take_part(&way, &self.station(machine, &place, cpus))?;
             return Ok(Outcome::Good);
         }
+        let report = self.lead(machine, way, &place, &traffic, hosts.zip(told))?;
+        self.print(&report, output)
+    }
+
+    /// Conducts the run of rank 0, which is a rank as well. `to_start` are the hosts of the ranks that it
+    /// starts, and the secret for them.
+    fn lead(
+        &self,
+        machine: &Machine,
+        mut way: Way,
+        place: &Place,
+        traffic: &[Parsed],
+        to_start: Option<(Vec<String>, String)>,
+    ) -> Result<Report> {
+        let cpus = self.device.cpus()?;
         let (earlier, switches) = (lead::earlier(self)?, self.switches.as_deref());
         let switches = switches.map(Switches::read).transpose()?.unwrap_or_default();
         if let Some(file) = &self.report {
@@ -103,33 +119,33 @@ impl Arguments {
         }
         machine.say_model();
         allow_descriptors();
-        let door = Door::open((&self.listen, meeting.1), &secret)?;
-        meeting.1 = door.address().port();
-        say!("{} ranks meet at {} port {}", place.size, meeting.0, meeting.1);
+        let door = Door::open((&self.listen, way.meeting.1), &way.secret)?;
+        way.meeting.1 = door.address().port();
+        say!("{} ranks meet at {} port {}", place.size, way.meeting.0, way.meeting.1);
         let mut started = Started::default();
-        if let (Some(hosts), Some(told)) = (&hosts, &told) {
-            self.start(&mut started, hosts, &meeting, told)?;
+        if let Some((hosts, secret)) = &to_start {
+            self.start(&mut started, hosts, &way.meeting, secret)?;
         }
         let interrupt = Interrupt::catch()?;
         let lead = Lead {
             arguments: self,
-            traffic: &traffic,
+            traffic,
             launcher: place.launcher,
             switches: &switches,
             earlier: earlier.as_ref(),
             interrupt: &interrupt,
         };
-        let way = Way { meeting, secret, rank: 0, wait: self.wait, limits };
+        let limits = way.limits;
         let report = thread::scope(|scope| {
             scope.spawn(|| {
-                if let Err(error) = take_part(&way, &self.station(machine, &place, cpus)) {
+                if let Err(error) = take_part(&way, &self.station(machine, place, cpus)) {
                     say!("rank 0: {error}");
                 }
             });
             lead.run(&mut Meeting::new(door, place.size, limits))
         });
         started.finish(TO_END);
-        self.print(&report, output)
+        Ok(report)
     }
 
     fn print(&self, report: &Report, output: &Output) -> Result {
