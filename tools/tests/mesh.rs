@@ -100,24 +100,6 @@ fn one_slow_link_of_chosen_pairs_is_named_alone() {
 }
 
 #[test]
-fn a_lossy_rank_is_named_with_the_counters_that_rose() {
-    // A time-out of a second, so that no busy machine repeats packets that are not lost.
-    let lossy = "--bw=-n 60 -w 4 -s 64K -t 8 -Q 4 -u 18";
-    let run = Run::new(5, &options(&[lossy, "--directions", "one", "--pattern", "all"]));
-    let report =
-        run.with(2, "MLX5_MODEL_FAULTS", "seed 5; loss 5%; out delay 30ms").start().report(1);
-    let lossy = report["outliers"].as_array().unwrap().iter();
-    let lossy: Vec<&Value> = lossy.filter(|outlier| outlier["what"] == "lossy").collect();
-    assert_eq!(lossy.len(), 4, "{:?}", report["outliers"]);
-    for outlier in &lossy {
-        assert!(outlier["from"] == 2 || outlier["to"] == 2, "{outlier}");
-        assert!(!outlier["counters"].as_array().unwrap().is_empty(), "{outlier}");
-    }
-    assert_eq!(outliers(&report), links_of(2, 5));
-    assert_eq!(report["groups"][0]["shared"]["rank"], 2);
-}
-
-#[test]
 fn a_port_that_is_down_and_links_without_packets_are_told_apart() {
     // Of rank 1 no packet arrives, though its port is active; the port of rank 3 is disabled.
     let lat = "--lat=-n 20 -w 0 -u 10 --retries 1";

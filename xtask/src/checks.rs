@@ -137,7 +137,7 @@ pub const DEEP: &[Check] = &[
     ),
     Check::tests(
         "mesh",
-        &["tools/mesh_launchers"],
+        &["tools/mesh_launchers", "tools/mesh_lossy"],
         &[BUILD, DRIVER, MODEL, TOOLS, &["docs/fleet.md"]],
     ),
     Check::call("arm64", arm64::check, &[BUILD, DRIVER, MODEL, TESTS, &["xtask/src/arm64"]]),
