@@ -293,6 +293,7 @@ fn what_is_wrong_on_the_command_line_is_told_with_its_cure() {
         (&["mesh"][..], "--rank and --size"),
         (&["mesh", "--rank", "0", "--size", "2"], "MLX5_MESH_SECRET"),
         (&["mesh", "--rank", "2", "--size", "2"], "numbered from 0"),
+        (&["mesh", "--rank", "0", "--size", "4294967295"], "16384 at most"),
         (&["mesh", "--rank", "0", "--size", "2", "--pattern", "0-2"], "rank 2 of 2"),
         (&["mesh", "--rank", "0", "--size", "2", "--lat=--loopback"], "loopback"),
         (&["mesh", "--rank", "0", "--size", "2", "--pattern", "star"], "bisection"),

@@ -17,6 +17,9 @@ use crate::perf::result::Kind;
 /// The default port of the meeting.
 pub const PORT: u16 = 18519;
 
+/// Most ranks of a run: rank 0 has a connection with each.
+const MOST_RANKS: u32 = 16_384;
+
 /// In which directions a stream is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Directions {
@@ -191,8 +194,13 @@ impl Arguments {
         all.iter().map(Parsed::new).collect()
     }
 
-    /// Checks ranks of the pattern.
+    /// Checks the number of ranks, and ranks of the pattern.
     pub(super) fn check(&self, size: u32) -> Result<()> {
+        if size > MOST_RANKS {
+            return Err(Error::Usage(format!(
+                "{size} ranks: a run has {MOST_RANKS} at most; start one run for each part of the cluster"
+            )));
+        }
         let named: Vec<u32> = match &self.pattern {
             Pattern::OneToMany(rank) => vec![*rank],
             Pattern::Pairs(pairs) => pairs.iter().flat_map(|(one, other)| [*one, *other]).collect(),
