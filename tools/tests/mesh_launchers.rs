@@ -1,10 +1,11 @@
 //! `mlx5 mesh` with 16 ranks, each on a host of its own (a network namespace), started by `mpirun` of Open
-//! MPI and by `mpiexec` of MPICH. One link is slow, one lossy, one down; one rank is killed, and one stopped.
+//! MPI, by `mpiexec` of MPICH and by `srun` of Slurm. One link is slow, one lossy, one down; one rank is killed, and one stopped.
 
 #[path = "../../model/tests/support/namespace.rs"]
 mod namespace;
 
 mod mesh_ranks;
+mod mesh_slurm;
 mod mesh_world;
 mod rig;
 
@@ -15,6 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use mesh_ranks::{USUAL, outliers, state};
+use mesh_slurm::Slurm;
 use mesh_world::relay::{Rule, between};
 use mesh_world::{Host, hosts};
 use rig::folder::Folder;
@@ -29,21 +31,41 @@ const STOPPED: u64 = 13;
 /// Set where a test runs in its own namespace.
 const INSIDE: &str = "MLX5_MESH_INSIDE";
 
-/// Runs a test in a network namespace of its own.
-fn inside(test: &str, play: fn()) {
+/// Runs a test in a network namespace of its own, into which `this` takes this program.
+fn inside(test: &str, this: fn() -> Command, play: fn()) {
     if std::env::var_os(INSIDE).is_some() {
         return play();
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = this();
     command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
-    namespace::isolate(&mut command);
     assert!(command.status().unwrap().success(), "{test}: its output is above");
+}
+
+/// This program in a network namespace, as root of a user namespace.
+fn isolated() -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    namespace::isolate(&mut command);
+    command
+}
+
+/// This program in a network namespace, as root of the machine.
+fn isolated_root() -> Command {
+    // SAFETY: the call always succeeds.
+    let user = unsafe { libc::geteuid() };
+    assert_eq!(
+        user, 0,
+        "slurmctld and slurmd drop groups, which root alone can do: run this as root"
+    );
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(std::env::current_exe().unwrap());
+    command
 }
 
 /// Writes the program that the launcher starts: it takes a rank to its host. The launcher does not learn
 /// that a rank was killed, but for rank 0, since `mpiexec` of MPICH would kill all others.
 fn program(folder: &Folder, hosts: &[Host]) -> String {
-    let mut script = "#!/bin/sh\nrank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\n".to_owned();
+    let mut script =
+        "#!/bin/sh\nrank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}\n".to_owned();
     script += "case $rank in\n";
     for (rank, host) in hosts.iter().enumerate() {
         let keeper = host.keeper();
@@ -71,15 +93,20 @@ fn program(folder: &Folder, hosts: &[Host]) -> String {
     file.display().to_string()
 }
 
-fn play(launcher: &[&str]) -> Value {
-    let folder = Folder::new("mesh-launcher");
+/// The ranks' network, with its impairments.
+fn world() -> Vec<Host> {
     let hosts = hosts(SIZE);
     let of = |rank: u64| &hosts[rank as usize];
     between(of(SLOW.0), of(SLOW.1), Rule::Delay(Duration::from_millis(400)));
     between(of(LOSSY.0), of(LOSSY.1), Rule::LoseOneIn(150));
     between(of(DOWN.0), of(DOWN.1), Rule::LoseOneIn(1));
-    let mut command = Command::new(launcher[0]);
-    command.args(&launcher[1..]).arg(program(&folder, &hosts));
+    hosts
+}
+
+/// Starts the ranks by a launcher, and returns the report. `command` is the launcher with its options.
+fn play(hosts: &[Host], mut command: Command) -> Value {
+    let folder = Folder::new("mesh-launcher");
+    command.arg(program(&folder, hosts));
     // Time-outs of a second: little is repeated that is not lost.
     command.args(["mesh", "--json", "--meet", &hosts[0].address()]);
     command.args(["--lat=-n 6 -w 1 -e -u 19"]);
@@ -156,16 +183,33 @@ fn check(report: &Value) {
     assert_eq!(report["schedule"]["rounds"], 15);
 }
 
+/// Does so, and checks the report.
+fn checked(launcher: &str) {
+    let mut words = launcher.split_whitespace();
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words);
+    check(&play(&world(), command));
+}
+
 #[test]
 fn open_mpi() {
-    inside("open_mpi", || {
-        let options =
-            "mpirun.openmpi --allow-run-as-root --oversubscribe -x MLX5_MESH_SECRET -np 16";
-        check(&play(&options.split_whitespace().collect::<Vec<_>>()));
+    inside("open_mpi", isolated, || {
+        checked("mpirun.openmpi --allow-run-as-root --oversubscribe -x MLX5_MESH_SECRET -np 16");
     });
 }
 
 #[test]
 fn mpich() {
-    inside("mpich", || check(&play(&["mpiexec.mpich", "-n", "16"])));
+    inside("mpich", isolated, || checked("mpiexec.mpich -n 16"));
+}
+
+#[test]
+fn slurm() {
+    inside("slurm", isolated_root, || {
+        let hosts = world();
+        let slurm = Slurm::start();
+        let mut command = slurm.command("srun");
+        command.args(["-K0", "--overcommit", "-n", "16"]);
+        check(&play(&hosts, command));
+    });
 }
