@@ -26,11 +26,9 @@ const PATIENT: &[&str] = &["--patience", "60s", "--link-limit", "120s"];
 
 /// These options, and the usual ones that are not among them.
 fn options(more: &[&'static str]) -> Vec<&'static str> {
-    let mut all = [PATIENT, &["--apart", "4"]].concat();
-    if !more.contains(&"--wait") {
-        all.extend(["--wait", "120s"]);
-    }
-    [&all[..], more].concat()
+    let usual = [PATIENT, &["--apart", "4", "--wait", "120s"]].concat();
+    let all = usual.chunks(2).filter(|option| !more.contains(&option[0]));
+    all.flatten().chain(more).copied().collect()
 }
 
 /// The links that have no result, with the reasons.
@@ -174,7 +172,7 @@ fn a_rank_that_does_not_come_is_a_row() {
     let report = Run { absent: vec![1], ..run }.start().report(1);
     let (what, why) = state(&report, 1);
     assert_eq!(what, "absent");
-    assert!(why.contains("did not come within 8s"), "{why}");
+    assert!(why.contains("did not come within 8.0s"), "{why}");
     assert_eq!(unmeasured(&report).len(), 3);
 }
 
@@ -221,7 +219,7 @@ fn flood(port: u16, count: usize) {
 fn ten_thousand_strangers_and_a_wrong_secret_lose_nothing_but_themselves() {
     let run = Run { absent: vec![3], ..Run::new(4, &options(&[LAT])) };
     let mut ranks = run.clone().start();
-    ranks.hear("ranks meet at");
+    ranks.hear("the meeting of ");
     // It tries again for as long as it would wait for others.
     let mut wrong = Run::new(4, &["--wait", "2s"]).command(3, ranks.port);
     let told = finish(wrong.env("MLX5_MESH_SECRET", "another secret of as many bytes"), 3);
@@ -247,18 +245,25 @@ fn rank_0_starts_the_others_by_a_program_such_as_ssh() {
     let folder = Folder::new("mesh-hosts");
     let hosts = folder.file("hosts");
     std::fs::write(&hosts, "here 2\nthere slots=1   # another\n").unwrap();
-    // In place of ssh: runs the command on this host.
-    let remote = folder.file("remote");
-    std::fs::write(&remote, "#!/bin/sh\nshift\nexec sh -c \"$1\"\n").unwrap();
+    // In place of ssh: runs the command on this host, and keeps it.
+    let (remote, kept) = (folder.file("remote"), folder.file("kept"));
+    let keep = format!("echo \"$2\" >> {}", kept.display());
+    std::fs::write(&remote, format!("{keep}\nshift\nexec sh -c \"$1\"\n")).unwrap();
     let page = folder.file("page.html");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let meet = format!("127.0.0.1:{port}");
     let ssh = format!("sh {}", remote.display());
     let mut arguments = vec!["mesh", "--json", "--hosts", hosts.to_str().unwrap(), "--ssh", &ssh];
     arguments.extend(["--meet", &meet, LAT, "--apart", "1000", "--report", page.to_str().unwrap()]);
+    arguments.extend(["--cpu", "0,1", "-d", "mlx5_0"]);
     arguments.extend_from_slice(PATIENT);
     let report = run(&arguments, 0).report();
     assert_eq!(report["ranks"].as_array().unwrap().len(), 3);
+    let hosts: Vec<&Value> = (0..3).map(|rank| &report["ranks"][rank]["facts"]["host"]).collect();
+    assert!(hosts[0] == hosts[1] && hosts[1] == hosts[2], "one host, one name: {hosts:?}");
+    let kept = std::fs::read_to_string(kept).unwrap();
+    assert_eq!(kept.lines().count(), 2);
+    assert!(kept.lines().all(|line| line.contains("--cpu=0,1 --device=mlx5_0")), "{kept}");
     assert_eq!(report["ranks"][1]["rail"], 1);
     assert_eq!(report["links"].as_array().unwrap().len(), 3);
     assert!(std::fs::read_to_string(page).unwrap().contains("Links of 3 ranks"));
@@ -288,6 +293,77 @@ fn a_later_run_is_compared_and_limits_decide_the_status() {
 }
 
 #[test]
+fn latency_is_compared_from_either_end_and_what_is_not_measured_now_is_not_worse() {
+    let folder = Folder::new("mesh-compare-ends");
+    let file = folder.file("before.json");
+    let both = [LAT, "--bw=-n 10 -e -u 20", "--apart", "1000"];
+    let before = Run::new(4, &options(&both)).start().printed(0).out;
+    std::fs::write(&file, before).unwrap();
+    let mut later = Run::new(4, &options(&[both.as_slice(), &["--pattern", "one:3"]].concat()));
+    later.options.push(format!("--compare={}", file.display()));
+    let report = later.start().report(0);
+    assert_eq!(report["comparison"]["links"], 3, "{}", report["comparison"]);
+    assert_eq!(report["comparison"]["worse"], serde_json::json!([]));
+}
+
+#[test]
+fn a_link_without_a_message_within_its_time_is_not_measured() {
+    let options = options(&["--lat=-n 50 -w 1 -e -u 20", "--link-limit", "1s"]);
+    let run = Run::new(2, &options).with(1, "MLX5_MODEL_FAULTS", "out delay 4s");
+    let report = run.start().report(1);
+    let failed = unmeasured(&report);
+    assert!(failed[0].2.contains("no message came through within 1s"), "{failed:?}");
+}
+
+#[test]
+fn a_run_without_a_link_is_not_good() {
+    let report = Run::new(1, &options(&[LAT])).start().report(1);
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("all pairs is no link among these ranks"), "{notes}");
+}
+
+#[test]
+fn ctrl_c_ends_the_wait_for_ranks() {
+    let run = Run::new(2, &options(&[LAT, "--wait", "10min"]));
+    let mut ranks = Run { absent: vec![1], ..run }.start();
+    ranks.hear("the meeting of ");
+    // It listens, and catches the signal.
+    ranks.hear("are here");
+    ranks.signal(0, libc::SIGINT);
+    let report = ranks.report(1);
+    assert_eq!(report["interrupted"], true);
+}
+
+#[test]
+fn a_rank_whose_program_ends_is_told_at_once() {
+    let folder = Folder::new("mesh-ended");
+    let hosts = folder.file("hosts");
+    std::fs::write(&hosts, "here\nthere\n").unwrap();
+    let arguments = [
+        "mesh",
+        "--json",
+        "--hosts",
+        hosts.to_str().unwrap(),
+        "--ssh",
+        "false",
+        "--meet",
+        "127.0.0.1:0",
+    ];
+    let report = run(&[&arguments[..], &[LAT, "--wait", "10min"]].concat(), 1).report();
+    let (what, why) = state(&report, 1);
+    assert_eq!(what, "absent");
+    assert!(why.contains("on there ended with exit status: 1"), "{why}");
+}
+
+#[test]
+fn a_page_that_cannot_be_written_loses_no_result() {
+    let run = Run::new(2, &options(&[LAT, "--report", "/dev/full"]));
+    let printed = run.start().printed(3);
+    assert!(printed.out.contains("\"links\""), "{}", printed.out);
+    assert!(printed.err.contains("cannot write /dev/full"), "{}", printed.err);
+}
+
+#[test]
 fn what_is_wrong_on_the_command_line_is_told_with_its_cure() {
     for (arguments, words) in [
         (&["mesh"][..], "--rank and --size"),
@@ -297,6 +373,10 @@ fn what_is_wrong_on_the_command_line_is_told_with_its_cure() {
         (&["mesh", "--rank", "0", "--size", "2", "--pattern", "0-2"], "rank 2 of 2"),
         (&["mesh", "--rank", "0", "--size", "2", "--lat=--loopback"], "loopback"),
         (&["mesh", "--rank", "0", "--size", "2", "--pattern", "star"], "bisection"),
+        (&["mesh", "--rank", "0", "--size", "2", "--pattern", "1-1"], "1-1 is no link"),
+        (&["mesh", "--rank", "0", "--size", "2", "--patience", "2s"], "from 5s to 60min"),
+        (&["mesh", "--rank", "0", "--size", "2", "--ignore", "mtu"], "the facts are state, link"),
+        (&["mesh", "--rank", "0", "--size", "5000", "--report", "x"], "4096 ranks at most"),
     ] {
         let told = run(arguments, 2).err;
         assert!(told.contains(words), "{arguments:?}: {told}");

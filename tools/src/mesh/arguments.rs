@@ -1,10 +1,12 @@
 //! Options of `mlx5 mesh`.
 
+use std::net::ToSocketAddrs as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::facts::NAMES;
 use super::launcher::{Launcher, Place, first_host};
 use super::link::Limits;
 use super::schedule::Pattern;
@@ -19,6 +21,9 @@ pub const PORT: u16 = 18519;
 
 /// Most ranks of a run: rank 0 has a connection with each.
 const MOST_RANKS: u32 = 16_384;
+
+/// Most ranks of a page: its matrix has 4 bytes a pair and kind of traffic.
+const MOST_OF_PAGE: u32 = 4096;
 
 /// In which directions a stream is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -64,9 +69,9 @@ pub struct Arguments {
     /// first host of the step; the port 18519]
     #[arg(long, value_name = "HOST[:PORT]", env = "MLX5_MESH_MEET", help_heading = "Ranks")]
     pub(super) meet: Option<String>,
-    /// The address at which rank 0 listens
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0", help_heading = "Ranks")]
-    pub(super) listen: String,
+    /// The address at which rank 0 listens [default: all of IPv4, or of IPv6 if --meet has no other]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Ranks")]
+    pub(super) listen: Option<String>,
     /// The secret that all ranks share [default: the variable MLX5_MESH_SECRET]
     #[arg(long, value_name = "FILE", help_heading = "Ranks")]
     pub(super) secret_file: Option<PathBuf>,
@@ -102,7 +107,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "each", help_heading = "Links")]
     pub(super) directions: Directions,
     /// End the messages of a link after this time, and take what was measured until then
-    #[arg(long, value_name = "TIME", value_parser = patience, default_value = "30s",
+    #[arg(long, value_name = "TIME", value_parser = limit, default_value = "30s",
           help_heading = "Links")]
     pub(super) link_limit: Duration,
 
@@ -134,13 +139,20 @@ pub struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   export MLX5_MESH_SECRET=$(head -c 32 /dev/urandom | base64)
-  mpirun -x MLX5_MESH_SECRET -np 16 mlx5 mesh --meet c01   # Open MPI
-  mpiexec -n 16 mlx5 mesh --meet c01                       # MPICH
+  mpirun -x MLX5_MESH_SECRET -np 16 ./mesh.sh --meet c01   # Open MPI, with the script of docs/fleet.md
+  mpiexec -n 16 ./mesh.sh --meet c01                       # MPICH, the same
   srun -K0 -n 16 mlx5 mesh                                 # Slurm
   mlx5 mesh --hosts hosts.txt --report mesh.html           # ssh, without a secret of yours
   mlx5 mesh ... --pattern ring --lat='-s 64' --bw='-o write -s 1M --at-least bw=90Gbit/s'";
 
 fn patience(text: &str) -> Result<Duration, String> {
+    // Both sides of a link tell every other second that they go on.
+    let shortest = Duration::from_secs(5);
+    let time = limit(text)?;
+    if time >= shortest { Ok(time) } else { Err("it is from 5s to 60min".to_owned()) }
+}
+
+fn limit(text: &str) -> Result<Duration, String> {
     let time = time(text)?;
     let allowed = Duration::from_millis(100)..=Duration::from_secs(3600);
     if allowed.contains(&time) { Ok(time) } else { Err("it is from 100ms to 60min".to_owned()) }
@@ -164,7 +176,10 @@ fn pattern(text: &str) -> Result<Pattern, String> {
             None => {
                 let pair = |text: &str| {
                     let (one, other) = text.split_once('-').ok_or_else(wrong)?;
-                    Ok((number(one)?, number(other)?))
+                    match (number(one)?, number(other)?) {
+                        (one, other) if one == other => Err(format!("{one}-{other} is no link")),
+                        pair => Ok(pair),
+                    }
                 };
                 text.split(',').map(pair).collect::<Result<_, String>>().map(Pattern::Pairs)
             }
@@ -194,7 +209,7 @@ impl Arguments {
         all.iter().map(Parsed::new).collect()
     }
 
-    /// Checks the number of ranks, and ranks of the pattern.
+    /// Checks the number of ranks, ranks of the pattern, and names of facts.
     pub(super) fn check(&self, size: u32) -> Result<()> {
         if size > MOST_RANKS {
             return Err(Error::Usage(format!(
@@ -206,6 +221,17 @@ impl Arguments {
             Pattern::Pairs(pairs) => pairs.iter().flat_map(|(one, other)| [*one, *other]).collect(),
             _ => Vec::new(),
         };
+        if self.report.is_some() && size > MOST_OF_PAGE {
+            return Err(Error::Usage(format!(
+                "--report: a page has {MOST_OF_PAGE} ranks at most, and the run {size}; --json has all"
+            )));
+        }
+        if let Some(fact) = self.ignore.iter().find(|fact| !NAMES.contains(&fact.as_str())) {
+            return Err(Error::Usage(format!(
+                "--ignore {fact}: the facts are {}",
+                NAMES.join(", ")
+            )));
+        }
         match named.iter().find(|rank| **rank >= size) {
             Some(rank) => Err(Error::Usage(format!(
                 "--pattern: rank {rank} of {size} ranks: ranks are numbered from 0"
@@ -220,6 +246,15 @@ impl Arguments {
         let mut place = Place::find(self.rank, self.size, variable).map_err(Error::Usage)?;
         place.local = self.local.or(place.local);
         Ok(place)
+    }
+
+    /// Returns the address at which rank 0 listens.
+    pub(super) fn listen(&self, meeting: &(String, u16)) -> String {
+        let mut found =
+            (meeting.0.as_str(), meeting.1).to_socket_addrs().into_iter().flatten().peekable();
+        let is_6 = found.peek().is_some() && found.all(|address| address.is_ipv6());
+        let all = if is_6 { "::" } else { "0.0.0.0" };
+        self.listen.clone().unwrap_or_else(|| all.to_owned())
     }
 
     /// Returns where the ranks meet.
@@ -274,7 +309,7 @@ mod tests {
     fn patterns_and_addresses_are_those_of_the_help() {
         assert_eq!(pattern("one:3"), Ok(Pattern::OneToMany(3)));
         assert_eq!(pattern("0-1,2-3"), Ok(Pattern::Pairs(vec![(0, 1), (2, 3)])));
-        for wrong in ["", "some", "one:x", "1", "0-1,2"] {
+        for wrong in ["", "some", "one:x", "1", "0-1,2", "0-0"] {
             assert!(pattern(wrong).is_err(), "{wrong}");
         }
         let of = |text: &str| address(text).ok();

@@ -13,6 +13,29 @@ use crate::doctor::flow_control;
 use crate::outcome::Result;
 use crate::perf::result::environment::Environment;
 
+/// The names of facts that are compared.
+pub const NAMES: &[&str] = &[
+    "state",
+    "link",
+    "speed",
+    "width",
+    "MTU",
+    "GIDs",
+    "firmware",
+    "product",
+    "board id",
+    "driver",
+    "PCI link",
+    "NUMA node",
+    "interface MTU",
+    "PFC",
+    "pause",
+    "kernel",
+    "libmlx5",
+    "mlx5",
+    "profile",
+];
+
 /// What a rank knows of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,6 +100,7 @@ impl Facts {
             ("mlx5", Some(environment.version)),
             ("profile", environment.profile),
         ]);
+        debug_assert!(same.iter().all(|(name, _)| NAMES.contains(name)), "{same:?}");
         let known = same.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         Ok(Facts {
             host: host.map(str::to_owned).or(environment.host).unwrap_or_default(),

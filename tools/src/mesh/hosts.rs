@@ -1,6 +1,7 @@
 //! Ranks that rank 0 starts itself: a list of hosts, and a program such as ssh.
 
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -71,6 +72,8 @@ impl Started {
         };
         let mut starting = Command::new(program);
         starting.args(options).arg(host).arg(shell(command));
+        // Ctrl-C is for this process alone, which has the others end.
+        starting.process_group(0);
         starting.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(stderr_of_programs());
         let mut child = starting.spawn().map_err(|error| {
             Error::Told(format!("rank {rank} on {host}: {program} cannot be started: {error}"))
@@ -81,6 +84,24 @@ impl Started {
         }
         self.0.push((rank, host.to_owned(), child));
         Ok(())
+    }
+
+    /// Returns ranks that have ended badly since the last call, and how.
+    pub fn ended(&mut self) -> Vec<(u32, String)> {
+        let (mut running, mut ended) = (Vec::new(), Vec::new());
+        for (rank, host, mut child) in std::mem::take(&mut self.0) {
+            match child.try_wait() {
+                Ok(Some(status)) if !status.success() => {
+                    ended.push((
+                        rank,
+                        format!("the program that starts it on {host} ended with {status}"),
+                    ));
+                }
+                _ => running.push((rank, host, child)),
+            }
+        }
+        self.0 = running;
+        ended
     }
 
     /// Waits for their ends, for at most this time, and tells who ended badly.

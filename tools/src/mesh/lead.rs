@@ -7,8 +7,9 @@ use super::arguments::{Arguments, Directions};
 use super::compare::{self, compare};
 use super::conduct::{Conductor, Link, Progress};
 use super::groups::{Spot, groups};
+use super::hosts::Started;
 use super::launcher::Launcher;
-use super::meeting::Meeting;
+use super::meeting::{Meeting, Seat};
 use super::odd::{odd, rising};
 use super::outliers::{Outlier, Rule, beyond, bounds, confirm};
 use super::report::{Measure, Rank, Report, Scheduled, changed, rails};
@@ -69,14 +70,22 @@ struct Measured {
 }
 
 impl Lead<'_> {
-    /// Conducts the run to its end.
-    pub fn run(&self, meeting: &mut Meeting) -> Report {
+    /// Conducts the run to its end. Of `started` ranks it tells which ended before they came.
+    pub fn run(&self, meeting: &mut Meeting, started: &mut Started) -> Report {
         let (began, at) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH));
         let size = meeting.seats().len();
         let mut told = Told::default();
-        meeting.gather(self.arguments.wait, |present| {
+        let mut waits = |meeting: &mut Meeting| {
+            let present = meeting.present();
             told.say(format!("{present} of {} are here", counted(size as u64, "rank")));
-        });
+            for (rank, why) in started.ended() {
+                meeting.miss(rank, &why);
+            }
+            // The rank of this process ends with the meeting once it has come to it.
+            let is_here = meeting.seats().first().is_some_and(Seat::is_present);
+            !(self.interrupt.came() && is_here)
+        };
+        meeting.gather(self.arguments.wait, &mut waits);
         let traffic = self.traffic.iter().map(|parsed| parsed.traffic.clone()).collect();
         meeting.order_all(&Order::Begin { traffic });
         let limits = self.arguments.limits();
@@ -182,16 +191,27 @@ impl Lead<'_> {
         let traffic: Vec<Measure> = self.traffic.iter().map(measure).collect();
         let apart = self.arguments.apart;
         let comparison = self.earlier.zip(self.arguments.compare.as_deref());
-        let comparison = comparison.map(|(old, file)| compare(file, old, &traffic, &links, apart));
+        let comparison =
+            comparison.map(|(old, file)| compare(file, old, (&traffic, &ranks), &links, apart));
         let mut notes = vec![text::rule(apart, &traffic)];
         if model {
             notes.push(
                 "on the model, a software ConnectX: times say nothing of a device".to_owned(),
             );
         }
+        if schedule.links == 0 {
+            let pattern = pattern(&self.arguments.pattern);
+            notes.push(format!("nothing was measured: {pattern} is no link among these ranks"));
+        }
         let interrupted = self.interrupt.came();
         if interrupted {
-            notes.push("ended by Ctrl-C: the rest was not measured".to_owned());
+            let pairs: BTreeSet<Pair> =
+                links.iter().map(|link| (link.from.min(link.to), link.from.max(link.to))).collect();
+            notes.push(format!(
+                "ended by Ctrl-C: {} of {} were measured",
+                pairs.len(),
+                counted(schedule.links as u64, "link")
+            ));
         }
         Report {
             command: std::env::args().collect(),
@@ -218,7 +238,7 @@ impl Lead<'_> {
     }
 }
 
-fn rising_of(rank: u32, seat: &super::meeting::Seat) -> Vec<super::odd::Rising> {
+fn rising_of(rank: u32, seat: &Seat) -> Vec<super::odd::Rising> {
     rising(rank, &seat.readings)
 }
 

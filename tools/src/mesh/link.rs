@@ -124,6 +124,12 @@ impl Station {
                 let Parsed { arguments, plan, .. } = parsed;
                 client::link(&mut peer, side, &self.cpus, arguments, plan, &self.output, interrupt)
             })?;
+            if link.point.messages == 0 {
+                let limit = self.limits.link;
+                return Err(Error::Told(format!(
+                    "no message came through within {limit:?} (--link-limit)"
+                )));
+            }
             let limits = parsed.arguments.compare(std::slice::from_ref(&link.point));
             figures.push(Figures::of(kind, &link, &limits));
         }

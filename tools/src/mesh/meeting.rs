@@ -159,21 +159,30 @@ impl Meeting {
         self.strangers + self.door.refused()
     }
 
-    /// Waits until all ranks are there, or the time is over. `progress` is told how many are there.
-    pub fn gather(&mut self, time: Duration, mut progress: impl FnMut(usize)) {
+    /// Waits until all ranks are there, the time is over, or `waits` tells that it is not to be waited any
+    /// more.
+    pub fn gather(&mut self, time: Duration, waits: &mut impl FnMut(&mut Meeting) -> bool) {
         let deadline = self.began + time;
         let is_awaited =
             |seat: &Seat| seat.state == State::Awaited || seat.is_present() && seat.facts.is_none();
-        while self.seats.iter().any(is_awaited) && Instant::now() < deadline {
+        while self.seats.iter().any(is_awaited) && Instant::now() < deadline && waits(self) {
             self.turn(deadline);
-            progress(self.present());
         }
+        let time = self.began.elapsed().min(time);
         self.open = false;
         for seat in &mut self.seats {
             if is_awaited(seat) {
                 seat.line = None;
-                seat.state = State::Absent(format!("it did not come within {time:?}"));
+                seat.state = State::Absent(format!("it did not come within {time:.1?}"));
             }
+        }
+    }
+
+    /// Waits no more for a rank that will not come.
+    pub fn miss(&mut self, rank: u32, why: &str) {
+        let Some(seat) = self.seats.get_mut(rank as usize) else { return };
+        if seat.state == State::Awaited {
+            seat.state = State::Absent(why.to_owned());
         }
     }
 
@@ -247,7 +256,9 @@ impl Meeting {
         };
         match &seat.state {
             State::Awaited => {
-                seat.address = Some(peer.ip()).filter(|address| !address.is_loopback());
+                // IPv4, even if the meeting listens on IPv6.
+                seat.address =
+                    Some(peer.ip().to_canonical()).filter(|address| !address.is_loopback());
                 seat.state = State::Present;
                 // Small frames in turn. A failure costs time alone.
                 let _ = line.tcp.set_nodelay(true);

@@ -41,6 +41,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use mlx5::verbs::HugePageSize;
+
 pub use self::arguments::Arguments;
 
 use self::door::{Door, allow_descriptors};
@@ -58,7 +60,7 @@ use self::traffic::Parsed;
 use crate::machine::Machine;
 use crate::options::{Options, Subject};
 use crate::outcome::{Error, Outcome, Result};
-use crate::output::{Output, say};
+use crate::output::{Output, counted, say};
 use crate::perf::interrupt::Interrupt;
 
 /// How long started ranks may take to end.
@@ -75,7 +77,7 @@ impl Arguments {
                 rank: 0,
                 size: hosts.len() as u32,
                 local: self.local,
-                host: hosts.first().cloned(),
+                host: None,
             },
         };
         self.check(place.size)?;
@@ -84,8 +86,8 @@ impl Arguments {
             None => (Key::find(self.secret_file.as_deref())?, None),
             Some(_) => Key::random().map(|(key, text)| (key, Some(text)))?,
         };
-        let meeting = match (&hosts, &self.meet) {
-            (Some(_), None) => (own_name()?, arguments::PORT),
+        let meeting = match (hosts.as_ref().and_then(|hosts| hosts.first()), &self.meet) {
+            (Some(host), None) => (host.clone(), arguments::PORT),
             _ => self.meeting(&place)?,
         };
         let limits = self.limits();
@@ -119,12 +121,13 @@ impl Arguments {
         }
         machine.say_model();
         allow_descriptors();
-        let door = Door::open((&self.listen, way.meeting.1), &way.secret)?;
+        let door = Door::open((&self.listen(&way.meeting), way.meeting.1), &way.secret)?;
         way.meeting.1 = door.address().port();
-        say!("{} ranks meet at {} port {}", place.size, way.meeting.0, way.meeting.1);
+        let ranks = counted(place.size.into(), "rank");
+        say!("the meeting of {ranks} is at {} port {}", way.meeting.0, way.meeting.1);
         let mut started = Started::default();
         if let Some((hosts, secret)) = &to_start {
-            self.start(&mut started, hosts, &way.meeting, secret)?;
+            self.start(machine, &mut started, hosts, &way.meeting, secret)?;
         }
         let interrupt = Interrupt::catch()?;
         let lead = Lead {
@@ -142,19 +145,19 @@ impl Arguments {
                     say!("rank 0: {error}");
                 }
             });
-            lead.run(&mut Meeting::new(door, place.size, limits))
+            lead.run(&mut Meeting::new(door, place.size, limits), &mut started)
         });
         started.finish(TO_END);
         Ok(report)
     }
 
     fn print(&self, report: &Report, output: &Output) -> Result {
+        output.report("mesh", report)?;
         if let Some(file) = &self.report {
             let page = page::text(report);
             let written = File::create(file).and_then(|mut file| file.write_all(page.as_bytes()));
             written.map_err(|error| cannot_write(file, error))?;
         }
-        output.report("mesh", report)?;
         Ok(match (report.is_good(), report.interrupted) {
             (false, _) => Outcome::Bad,
             (true, true) => Outcome::Interrupted,
@@ -189,6 +192,7 @@ impl Arguments {
     /// Starts all ranks but this one.
     fn start(
         &self,
+        machine: &Machine,
         started: &mut Started,
         hosts: &[String],
         meeting: &(String, u16),
@@ -207,7 +211,7 @@ impl Arguments {
             option("local", local.to_string());
             option("meet", format!("{}:{}", meeting.0, meeting.1));
             option("secret-file", "/dev/stdin".to_owned());
-            self.passed_on().into_iter().for_each(|(name, value)| option(name, value));
+            self.passed_on(machine).into_iter().for_each(|(name, value)| option(name, value));
             if crate::bed::is_model() {
                 command.push("--model".to_owned());
             }
@@ -217,7 +221,7 @@ impl Arguments {
     }
 
     /// Returns the options that started ranks need, too.
-    fn passed_on(&self) -> Vec<(&'static str, String)> {
+    fn passed_on(&self, machine: &Machine) -> Vec<(&'static str, String)> {
         let milliseconds = |time: Duration| format!("{}ms", time.as_millis());
         let mut all = vec![
             ("wait", milliseconds(self.wait)),
@@ -231,19 +235,19 @@ impl Arguments {
         }
         all.extend(self.device.gid_index.map(|index| ("gid-index", index.to_string())));
         all.extend(self.device.numa.map(|node| ("numa", node.to_string())));
+        all.extend(self.device.huge.map(|size| match size {
+            HugePageSize::Mib2 => ("huge", "2M".to_owned()),
+            HugePageSize::Gib1 => ("huge", "1G".to_owned()),
+        }));
+        all.extend(self.device.cpu.as_ref().map(|cpus| {
+            let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
+            ("cpu", cpus.join(","))
+        }));
+        all.extend(machine.device().map(|device| ("device", device.to_owned())));
         all
     }
 }
 
 fn cannot_write(file: &Path, error: std::io::Error) -> Error {
     Error::File { what: format!("cannot write {}", file.display()), error }
-}
-
-/// Returns the name of this host.
-fn own_name() -> Result<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    let name = name.map_err(|error| {
-        Error::Told(format!("this host's name is not known: {error}; give --meet HOST"))
-    })?;
-    Ok(name.trim().to_owned())
 }

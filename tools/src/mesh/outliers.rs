@@ -130,12 +130,12 @@ pub fn bounds(links: &[Link], kinds: &[Kind], rule: Rule) -> Vec<Bound> {
         if logs.len() < FEWEST {
             return Vec::new();
         }
-        let middle = median(&logs);
-        let is_better = |log: &&f64| match kind {
-            Kind::Lat => **log <= middle,
-            Kind::Bw | Kind::Rate => **log >= middle,
+        // Of two links in the middle the better one: the other may be the first of a bad half.
+        let (middle, is_better): (f64, fn(f64, f64) -> bool) = match kind {
+            Kind::Lat => (logs[(logs.len() - 1) / 2], |log, middle| log <= middle),
+            Kind::Bw | Kind::Rate => (logs[logs.len() / 2], |log, middle| log >= middle),
         };
-        let better = logs.iter().filter(is_better);
+        let better = logs.iter().filter(|log| is_better(**log, middle));
         let distances = sorted(better.map(|log| (log - middle).abs()).collect());
         let spread = (median(&distances) * NORMAL * SPREADS).min(CERTAIN.ln());
         let distance = spread.max(rule.apart.ln());
@@ -287,9 +287,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_rule_holds_up_to_nearly_half_of_the_links() {
+    fn the_rule_holds_up_to_half_of_the_links() {
         let values = [2.0, 2.1, 1.9, 2.0, 2.05, 1.95, 90.0, 80.0, 95.0, 99.0];
         assert_eq!(found(Kind::Lat, &values, 1.5), [6, 7, 8, 9]);
+        // All pairs of four ranks, of which one is bad.
+        assert_eq!(found(Kind::Lat, &[5.2, 52.8, 5.1, 53.0, 5.3, 52.1], 1.5), [1, 3, 5]);
+        assert_eq!(found(Kind::Bw, &[5.2, 52.8, 5.1, 53.0, 5.3, 52.1], 1.5), [0, 2, 4]);
     }
 
     #[test]

@@ -111,10 +111,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns whether nothing is wrong.
+    /// Returns whether nothing is wrong. A run without a link has shown nothing.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        self.ranks.iter().all(Rank::is_good)
+        (self.schedule.links > 0 || self.interrupted)
+            && self.ranks.iter().all(Rank::is_good)
             && self.odd.is_empty()
             && self.outliers.is_empty()
             && self.links.iter().all(|link| link.error.is_none())

@@ -33,7 +33,7 @@ pub enum Pattern {
 pub struct Schedule {
     rounds: Rounds,
     links: usize,
-    degree: usize,
+    optimum: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl Schedule {
             Pattern::OneToMany(root) => {
                 let others: Vec<u32> = (0..ranks).filter(|rank| rank != root).collect();
                 let links = others.len();
-                Schedule { rounds: Rounds::Star(*root, others), links, degree: links }
+                Schedule { rounds: Rounds::Star(*root, others), links, optimum: links }
             }
             Pattern::Ring => {
                 let next = (0..ranks).map(|rank| (rank, (rank + 1) % ranks));
@@ -81,8 +81,8 @@ impl Schedule {
     fn circles(groups: Vec<Vec<u32>>) -> Schedule {
         let links =
             groups.iter().map(|group| group.len() * group.len().saturating_sub(1) / 2).sum();
-        let degree = groups.iter().map(|group| group.len().saturating_sub(1)).max().unwrap_or(0);
-        Schedule { rounds: Rounds::Circles(groups), links, degree }
+        let optimum = groups.iter().map(|group| circle_rounds(group.len())).max().unwrap_or(0);
+        Schedule { rounds: Rounds::Circles(groups), links, optimum }
     }
 
     /// Colours pairs. Each is taken once; a rank with itself is no link.
@@ -92,8 +92,12 @@ impl Schedule {
             ordered.filter(|(one, other)| one != other && *other < ranks).collect();
         let mut colouring = Colouring::new(ranks);
         distinct.iter().for_each(|&pair| colouring.add(pair));
-        let degree = colouring.degree();
-        Schedule { rounds: Rounds::Kept(colouring.rounds()), links: distinct.len(), degree }
+        let links = distinct.len();
+        let ends: BTreeSet<u32> = distinct.iter().flat_map(|(one, other)| [*one, *other]).collect();
+        // A round has no more links than pairs of ranks, of which an odd number leaves one out.
+        let full = links.div_ceil((ends.len() / 2).max(1));
+        let optimum = colouring.degree().max(full);
+        Schedule { rounds: Rounds::Kept(colouring.rounds()), links, optimum }
     }
 
     /// Returns the number of links.
@@ -114,14 +118,11 @@ impl Schedule {
         }
     }
 
-    /// Returns a number that no schedule can have fewer rounds than: the most links of one rank, and for
-    /// an odd group of which each rank has a link with each other, one more.
+    /// Returns a number that no schedule can have fewer rounds than: the most links of one rank, or, if
+    /// that is more, all links divided by those that a round can have.
     #[must_use]
     pub fn optimum(&self) -> usize {
-        match &self.rounds {
-            Rounds::Circles(_) => self.rounds(),
-            _ => self.degree,
-        }
+        self.optimum
     }
 
     /// Returns the links of a round. The rank that measures comes first: each rank is it in half of its
@@ -308,6 +309,13 @@ mod tests {
             prop_assert!(schedule.rounds() <= (2 * schedule.optimum()).saturating_sub(1));
             let across = pairs.iter().map(|&(one, other)| (one % 12, 12 + other % 12)).collect();
             let schedule = of(&Pattern::Pairs(across), 24);
+            proper(&schedule);
+            prop_assert_eq!(schedule.rounds(), schedule.optimum());
+        }
+
+        #[test]
+        fn rings_take_the_fewest_rounds(ranks in 2u32..40) {
+            let schedule = of(&Pattern::Ring, ranks);
             proper(&schedule);
             prop_assert_eq!(schedule.rounds(), schedule.optimum());
         }

@@ -25,20 +25,27 @@ impl Switches {
 
     fn parse(text: &str) -> Result<Switches, String> {
         let mut all = BTreeMap::new();
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (at, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             if line.is_empty() {
                 continue;
             }
             // Addresses of members have colons, too.
-            let (switch, members) = line.split_once(": ").ok_or_else(|| {
-                format!("line {}: a switch and its members, such as `leaf1: c1 c2 0x1f`", at + 1)
-            })?;
+            let end = line.find(": ").or_else(|| line.find(":\t"));
+            let (switch, members) =
+                end.map(|end| (&line[..end], &line[end + 2..])).ok_or_else(|| {
+                    format!(
+                        "line {}: a switch and its members, such as `leaf1: c1 c2 0x1f`",
+                        at + 1
+                    )
+                })?;
             for member in members.split_whitespace() {
-                all.insert(
-                    of_lid(member).unwrap_or_else(|| member.to_lowercase()),
-                    switch.to_owned(),
-                );
+                let name = of_lid(member).unwrap_or_else(|| member.to_lowercase());
+                let other = all.insert(name, switch.to_owned()).filter(|other| other != switch);
+                if let Some(other) = other {
+                    return Err(format!("line {}: {member} is a member of {other}, too", at + 1));
+                }
             }
         }
         Ok(Switches(all))
