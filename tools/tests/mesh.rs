@@ -17,7 +17,7 @@ use serde_json::Value;
 
 /// Short measurements of latency.
 const LAT: &str = "--lat=-n 6 -w 1 -e -u 20";
-/// What slows a rank.
+/// The fault that slows a rank.
 const SLOW: &str = "out delay 600ms";
 /// A stream of many packets.
 const BW: &str = "--bw=-n 40 -w 4 -s 64K -t 8 -Q 4";
@@ -99,7 +99,7 @@ fn one_slow_link_of_chosen_pairs_is_named_alone() {
 
 #[test]
 fn a_port_that_is_down_and_links_without_packets_are_told_apart() {
-    // Of rank 1 no packet arrives, though its port is active; the port of rank 3 is disabled.
+    // No packet of rank 1 arrives, though its port is active; the port of rank 3 is disabled.
     let lat = "--lat=-n 20 -w 0 -u 10 --retries 1";
     let run = Run::new(5, &options(&[lat])).with(1, "MLX5_MODEL_FAULTS", "out loss").with(
         3,

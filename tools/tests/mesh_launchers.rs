@@ -154,7 +154,7 @@ fn signal(process: i32, signal: i32) {
 }
 
 fn check(report: &Value) {
-    // What cargo shows of a test that failed.
+    // Cargo shows it if the test fails.
     println!("{report}");
     let (what, why) = state(report, KILLED as usize);
     assert!(what == "lost" && why.contains("killed"), "{what}: {why}");

@@ -65,8 +65,8 @@ pub struct Arguments {
         help_heading = "Ranks"
     )]
     pub(super) ssh: String,
-    /// Where the ranks meet: the host of rank 0 [default: this host if all ranks are on it; with Slurm the
-    /// first host of the step; the port 18519]
+    /// The host of rank 0, to which the others connect [default: this host if all ranks are on it; with
+    /// Slurm the first host of the step; the port 18519]
     #[arg(long, value_name = "HOST[:PORT]", env = "MLX5_MESH_MEET", help_heading = "Ranks")]
     pub(super) meet: Option<String>,
     /// The address at which rank 0 listens [default: all of IPv4, or of IPv6 if --meet has no other]

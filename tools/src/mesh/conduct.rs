@@ -47,7 +47,7 @@ struct Running {
     served: Option<Result<(), String>>,
 }
 
-/// What is told of the progress: rounds done, rounds in all, and ranks that take part.
+/// The progress of a run.
 pub struct Progress {
     /// Rounds that are done.
     pub done: usize,
@@ -140,7 +140,7 @@ impl<'a> Conductor<'a> {
         done
     }
 
-    /// Ends links of ranks that are lost or take too long, and takes those that are done.
+    /// Moves finished links to `done`, with those of lost or late ranks.
     fn settle(&mut self, running: &mut BTreeMap<u64, Running>, done: &mut Vec<Link>) {
         let now = Instant::now();
         for run in running.values_mut() {

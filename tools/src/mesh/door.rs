@@ -36,7 +36,7 @@ const GUEST: usize = 4 + 8 + 32 + 32;
 const FROM_GUEST: &str = "mlx5 mesh guest";
 const FROM_HOST: &str = "mlx5 mesh host";
 
-/// Who comes, and what for.
+/// The rank of a guest, and its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errand {
     /// The guest's rank.
@@ -52,7 +52,7 @@ pub struct Guest {
     pub tcp: TcpStream,
     /// Its address.
     pub peer: SocketAddr,
-    /// Who it is, and what for it comes.
+    /// Its rank and task.
     pub errand: Errand,
     /// The key of the connection.
     pub key: Key,
@@ -124,7 +124,7 @@ impl Door {
         all.extend(std::iter::once(listener).chain(tcps).map(readable));
     }
 
-    /// Accepts connections, and returns those that proved that they know the secret. Never waits.
+    /// Accepts connections, and returns the ones with a right proof. Never waits.
     pub fn turn(&mut self) -> Vec<Guest> {
         self.accept();
         let mut guests = Vec::new();

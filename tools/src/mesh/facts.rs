@@ -1,4 +1,4 @@
-//! What a rank knows of its host, device and port before traffic.
+//! Facts of a rank before traffic: its host, device and port.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub const NAMES: &[&str] = &[
     "profile",
 ];
 
-/// What a rank knows of itself.
+/// The facts of a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
@@ -54,7 +54,7 @@ pub struct Facts {
     pub lid: u16,
     /// The MAC address of the port's interface, on Ethernet.
     pub mac: Option<String>,
-    /// Whether it is the model.
+    /// True if it is the model.
     pub model: bool,
     /// Why no link can be measured with this rank.
     pub obstacle: Option<String>,

@@ -37,12 +37,12 @@ pub struct Figures {
     pub messages: u64,
     /// Events of missing packets, by the counters of both ports.
     pub lost: u64,
-    /// What is to be known beside these, if anything.
+    /// Losses, missed limits and remarks, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more: Option<Box<More>>,
 }
 
-/// What few links have.
+/// Data that few links have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct More {

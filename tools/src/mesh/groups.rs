@@ -1,4 +1,4 @@
-//! What bad links share: a rank, a host, a rail or a switch.
+//! Groups of bad links that share a rank, a host, a rail or a switch.
 //!
 //! A group is at fault if at least two of its links are bad, and at least half of those that were
 //! measured. The group that explains most comes first, then the one that explains most of the rest.
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schedule::Pair;
 
-/// Where a rank is.
+/// The place of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spot {
     /// Its host.
@@ -23,7 +23,7 @@ pub struct Spot {
     pub switch: Option<String>,
 }
 
-/// What links share, the smallest first.
+/// A thing that links share, the smallest first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shared {
@@ -41,11 +41,11 @@ pub enum Shared {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// What they share; `None` for a link that shares nothing with other bad ones.
+    /// The shared thing; `None` for a link that shares nothing with other bad ones.
     pub shared: Option<Shared>,
     /// The links, each from the lower to the higher rank.
     pub links: Vec<Pair>,
-    /// How many links were measured of what they share.
+    /// All measured links of the shared thing.
     pub of: usize,
 }
 
@@ -85,7 +85,7 @@ pub fn groups(
     for &pair in &rest {
         shared(spots, pair).into_iter().for_each(|key| all.entry(key).or_default().push(pair));
     }
-    // What all links share says nothing.
+    // A thing that all links share explains nothing.
     let everything = measured.len();
     let is_at_fault = |key: &Shared, links: &[Pair]| {
         let measured = of.get(key).copied().unwrap_or(0);

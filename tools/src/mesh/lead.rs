@@ -1,4 +1,4 @@
-//! What rank 0 does beside being a rank: it gathers the others, has them measure, and judges.
+//! The second part of rank 0: it gathers all ranks, has them measure, and judges.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -49,7 +49,7 @@ impl Limits {
     }
 }
 
-/// What a rank measures with.
+/// The means of a rank to measure.
 pub struct Station {
     facts: Facts,
     side: Option<Side>,

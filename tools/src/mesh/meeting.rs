@@ -21,7 +21,7 @@ const MOST_WAITING: usize = 4 * LIMIT;
 /// Longest time between two looks at all deadlines.
 const TURN: Duration = Duration::from_millis(100);
 
-/// What became of a rank.
+/// The state of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state", content = "why")]
 pub enum State {
@@ -38,13 +38,13 @@ pub enum State {
 /// A rank, as the meeting sees it.
 #[derive(Debug)]
 pub struct Seat {
-    /// What became of it.
+    /// Its state.
     pub state: State,
-    /// What it told of itself.
+    /// Its facts.
     pub facts: Option<Facts>,
     /// The readings of its counters.
     pub readings: Vec<Reading>,
-    /// Where it awaits clients.
+    /// The TCP port at which it awaits clients.
     pub port: u16,
     /// The address that it came from; `None` if it is the meeting's own.
     pub address: Option<IpAddr>,
@@ -118,8 +118,6 @@ pub struct Meeting {
     seats: Vec<Seat>,
     limits: Limits,
     began: Instant,
-    /// Whether ranks may still come.
-    open: bool,
     told: Instant,
     strangers: u64,
 }
@@ -138,7 +136,7 @@ impl Meeting {
         };
         let (began, told) = (Instant::now(), Instant::now());
         let seats = (0..size).map(|_| seat()).collect();
-        Meeting { door, seats, limits, began, open: true, told, strangers: 0 }
+        Meeting { door, seats, limits, began, told, strangers: 0 }
     }
 
     /// Returns all ranks.
@@ -169,7 +167,6 @@ impl Meeting {
             self.turn(deadline);
         }
         let time = self.began.elapsed().min(time);
-        self.open = false;
         for seat in &mut self.seats {
             if is_awaited(seat) {
                 seat.line = None;

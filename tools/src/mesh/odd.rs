@@ -55,7 +55,7 @@ pub struct Rising {
     pub rose: u64,
     /// In how many seconds.
     pub seconds: f64,
-    /// Whether there was traffic of this run at that time.
+    /// True if this run had traffic at that time.
     pub in_traffic: bool,
     /// Its last value.
     pub value: u64,

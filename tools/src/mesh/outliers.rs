@@ -28,7 +28,7 @@ pub const FEWEST: usize = 4;
 /// Makes a standard deviation of the median distance, for normal distributions.
 const NORMAL: f64 = 1.4826;
 
-/// What an outlier is.
+/// The kind of an outlier.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     /// The least ratio to the median, above 1.
@@ -130,7 +130,7 @@ pub fn bounds(links: &[Link], kinds: &[Kind], rule: Rule) -> Vec<Bound> {
         if logs.len() < FEWEST {
             return Vec::new();
         }
-        // Of two links in the middle the better one: the other may be the first of a bad half.
+        // The better one of two links in the middle, since the other may be the first of a bad half.
         let (middle, is_better): (f64, fn(f64, f64) -> bool) = match kind {
             Kind::Lat => (logs[(logs.len() - 1) / 2], |log, middle| log <= middle),
             Kind::Bw | Kind::Rate => (logs[logs.len() / 2], |log, middle| log >= middle),

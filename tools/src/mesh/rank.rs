@@ -57,7 +57,7 @@ struct Meeting {
 impl Meeting {
     /// Waits for the next order, other than that the meeting is alive.
     fn order(&mut self) -> Result<Order> {
-        // What came during a measurement was not looked at.
+        // Frames that came during a measurement were not read yet.
         self.heard = Instant::now();
         loop {
             match self.opener.next().map_err(Error::Told)? {

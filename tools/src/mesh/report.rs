@@ -19,13 +19,13 @@ use crate::perf::result::Kind;
 pub struct Rank {
     /// Its number.
     pub rank: u32,
-    /// What became of it.
+    /// Its state.
     pub state: State,
     /// Its rail: its number among the ranks of its host.
     pub rail: u32,
     /// The switch of its port, where it is known.
     pub switch: Option<String>,
-    /// What it told of itself, if it came.
+    /// Its facts, if it came.
     pub facts: Option<Facts>,
     /// Counters that changed: the name, the first value, the last one before traffic, and the one after
     /// it.
@@ -80,9 +80,9 @@ pub struct Report {
     pub pattern: String,
     /// The schedule.
     pub schedule: Scheduled,
-    /// Whether the devices are the model's.
+    /// True if a device is the model's.
     pub model: bool,
-    /// Whether Ctrl-C ended it early.
+    /// True if Ctrl-C ended it early.
     pub interrupted: bool,
     /// The kinds of traffic.
     pub traffic: Vec<Measure>,
@@ -102,7 +102,7 @@ pub struct Report {
     pub outliers: Vec<Outlier>,
     /// Links that were slow beside others, and not alone.
     pub beside: Vec<Outlier>,
-    /// What the outliers, and links without a result, share.
+    /// Groups of the outliers and of links without a result.
     pub groups: Vec<Group>,
     /// Comparison with an earlier run.
     pub comparison: Option<Comparison>,

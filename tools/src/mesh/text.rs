@@ -35,7 +35,7 @@ impl Display for Report {
     }
 }
 
-/// What is said of a run without findings.
+/// The sentence for a run without findings.
 pub const GOOD: &str = "no link stands out, and no limit was missed";
 /// Sections about what was found before traffic.
 const BEFORE: usize = 3;

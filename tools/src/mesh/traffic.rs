@@ -39,7 +39,7 @@ struct Words {
 /// One kind of traffic, parsed.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    /// What was given.
+    /// The kind and its options, as given.
     pub traffic: Traffic,
     /// The options of `mlx5 perf`.
     pub arguments: Arguments,

@@ -1,4 +1,4 @@
-//! What a rank and the meeting tell each other, each in a frame.
+//! Messages between a rank and the meeting, one in a frame.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Traffic {
-    /// What is measured.
+    /// The kind.
     pub kind: Kind,
     /// Options of `mlx5 perf`.
     pub options: String,
@@ -42,7 +42,7 @@ pub enum Say {
     Here {
         /// [`VERSION`].
         version: u32,
-        /// What is known of it.
+        /// Its facts.
         facts: Box<Facts>,
         /// The TCP port at which it awaits the clients of measurements.
         port: u16,
@@ -83,7 +83,7 @@ pub enum Say {
 pub enum Order {
     /// It runs.
     Alive {},
-    /// What will be measured.
+    /// The traffic of the run.
     Begin {
         /// The kinds of traffic, which tasks name by their place.
         traffic: Vec<Traffic>,

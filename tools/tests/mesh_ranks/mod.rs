@@ -40,7 +40,7 @@ impl Launcher {
     }
 }
 
-/// What is started.
+/// The processes of a run, before their start.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub launcher: Launcher,
@@ -229,7 +229,7 @@ pub fn links_of(rank: u64, size: u64) -> Vec<(u64, u64)> {
     pairs
 }
 
-/// What a rank's state is, and why.
+/// The state of a rank, and the reason.
 pub fn state(report: &Value, rank: usize) -> (String, String) {
     let state = &report["ranks"][rank]["state"];
     let text = |name: &str| state[name].as_str().unwrap_or_default().to_owned();

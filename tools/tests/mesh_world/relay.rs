@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Host;
 
-/// What happens to packets.
+/// The fate of packets.
 #[derive(Clone, Copy, Debug)]
 pub enum Rule {
     /// Each packet comes later.
@@ -87,7 +87,7 @@ fn forward(from: &File, to: &File, rule: Rule) {
     }
 }
 
-/// Whether a packet is one of RoCEv2 over IPv4.
+/// Returns whether a packet is one of RoCEv2 over IPv4.
 fn is_roce(packet: &[u8]) -> bool {
     const UDP: u8 = 17;
     const PORT: [u8; 2] = 4791_u16.to_be_bytes();

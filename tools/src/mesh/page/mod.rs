@@ -23,7 +23,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// The value of a link that was not measured.
 const FAILED: f32 = -1.0;
 
-/// What the script reads.
+/// The data that the script reads.
 #[derive(Serialize)]
 struct Data<'a> {
     size: usize,
@@ -39,7 +39,7 @@ struct Data<'a> {
 struct Traffic<'a> {
     name: &'a str,
     unit: &'a str,
-    /// Whether more is better.
+    /// True if more is better.
     more: bool,
     median: Option<f64>,
     bound: Option<f64>,
