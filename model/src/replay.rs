@@ -86,8 +86,9 @@ fn make(card: &mut Card, performed: &Performed) {
         Call::Reset => card.reset(),
         Call::Notice(notice) => card.notify(*notice),
         Call::Congested { way, full } => card.set_congested(*way, *full),
-        // Only observers of devices write these.
-        Call::Look | Call::Refused { .. } => {}
+        // Only observers of devices write it.
+        Call::Look => {}
+        Call::Refused { request, errno } => card.refused(request, *errno),
         Call::Slow { way, slow } => card.set_slow(*way, *slow),
     }
 }

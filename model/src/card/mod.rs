@@ -5,6 +5,7 @@
 //! `command/` creates objects.
 
 mod boundary;
+mod explain;
 mod placement;
 mod port;
 mod reaction;
@@ -25,6 +26,7 @@ use crate::object::{Memic, Objects};
 use crate::trace::{Call, Observed};
 use crate::wire::{Direction, Frame, Header, Way, ethernet};
 pub(crate) use boundary::Tapping;
+pub(crate) use explain::Explaining;
 pub(crate) use placement::Placement;
 pub use port::Port;
 pub(crate) use port::{Aftermath, TURN};
@@ -99,6 +101,8 @@ pub struct Card {
     pub(crate) tapping: Option<Tapping>,
     /// The capture of the port's frames.
     pub(crate) capturing: Option<Capturing>,
+    /// Who is told why something was refused, failed or dropped.
+    told: Option<explain::Told>,
     /// Packets that have arrived for the port's management agent, oldest first. `None` if it has none.
     pub(crate) managed: Option<VecDeque<Frame>>,
 }
@@ -141,6 +145,7 @@ impl Card {
             moderating: Vec::new(),
             tapping: None,
             capturing: None,
+            told: None,
             managed: None,
         }
     }

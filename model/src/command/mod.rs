@@ -285,8 +285,7 @@ impl Card {
         if let Err(refusal) = self.dispatch(input, output) {
             let opcode = input.get(..2).map_or(0, |_| get(input, OPCODE) as u16);
             let (status, syndrome) = refusal.reply(opcode);
-            let command = opcode::name(opcode).unwrap_or("unknown");
-            tracing::debug!(command, ?status, %refusal, "refused");
+            self.explain_command(opcode, (status as u8, syndrome), &refusal);
             output.fill(0);
             let mut reply = [0; 8];
             cmd_out::STATUS.set(&mut reply, status as u64);

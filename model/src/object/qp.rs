@@ -28,6 +28,21 @@ pub enum State {
     Error = 6,
 }
 
+impl State {
+    /// Returns the name that verbs have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reset => "RESET",
+            Self::Init => "INIT",
+            Self::Rtr => "RTR",
+            Self::Rts => "RTS",
+            Self::SqError => "SQE",
+            Self::Sqd => "SQD",
+            Self::Error => "ERR",
+        }
+    }
+}
+
 /// The card's view of a send queue: blocks of 64 bytes.
 #[derive(Clone, Debug, Default)]
 pub struct SendQueue {
@@ -55,6 +70,9 @@ pub struct SendQueue {
     /// Blocks as they were when their doorbell came, with their counters, oldest first. Only in the mode
     /// that executes changed WQEs in either version.
     pub prefetched: VecDeque<(u16, [u8; 64])>,
+    /// How many more requests there is room for, and for how many in all, while none has asked for a CQE.
+    /// `None` once one has, or where nobody said.
+    pub unsignaled: Option<(u32, u32)>,
     /// Whether the program itself moved the queue pair to Error, and no WQE was flushed since.
     pub told_to_flush: bool,
 }
@@ -63,6 +81,14 @@ pub struct SendQueue {
 const LARGEST_RING: u16 = 1 << 15;
 
 impl SendQueue {
+    /// A request was fetched. Returns for how many the program asked room if this is the last of them, and
+    /// none has asked for a CQE.
+    pub fn note_request(&mut self, is_signaled: bool) -> Option<u32> {
+        let (left, most) = self.unsignaled.take().filter(|_| !is_signaled)?;
+        self.unsignaled = (left > 1).then_some((left - 1, most));
+        (left == 1).then_some(most)
+    }
+
     /// Returns whether a producer counter covers a WQE: the WQE is before the counter, by no more
     /// than the largest ring. A counter that is behind covers nothing.
     pub fn covers(producer: u16, wqe: u16) -> bool {

@@ -14,7 +14,7 @@ pub(crate) mod system;
 use std::io::{self, Write as _};
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Number of descriptors that can be distinguished. Higher ones are not protected.
 const LIMIT: usize = 1 << 16;
@@ -141,8 +141,27 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Writes a line to standard error, by a call that no library can intercept.
+/// Returns whether standard error takes a line: a pipe that nobody reads would raise SIGPIPE or, full, stop
+/// the program, which may never have written to it.
+fn takes_lines() -> bool {
+    /// How long a reader may be behind, in milliseconds.
+    const PATIENCE: libc::c_int = 100;
+    static STUCK: AtomicBool = AtomicBool::new(false);
+    let patience = if STUCK.load(Ordering::Relaxed) { 0 } else { PATIENCE };
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: the call reads and writes the one entry.
+    let found = unsafe { system::poll(&mut stderr, 1, patience) };
+    let takes = found == 1 && stderr.revents == libc::POLLOUT;
+    STUCK.store(!takes, Ordering::Relaxed);
+    takes
+}
+
+/// Writes a line to standard error, by a call that no library can intercept. The line is lost where nobody
+/// reads.
 pub(crate) fn write_line(line: std::fmt::Arguments<'_>) {
+    if !takes_lines() {
+        return;
+    }
     let text = format!("mlx5-model: {line}\n");
     let stderr = std::mem::ManuallyDrop::new(OwnFd(libc::STDERR_FILENO));
     // A program without standard error is told nothing.

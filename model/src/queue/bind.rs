@@ -5,6 +5,7 @@ use mlx5_sys::ifc::mkc;
 use super::{Access, Domain, Entries, Protection, Syndrome, Umr};
 use crate::card::Card;
 use crate::object::{Klm, Mkey, Objects, PageTable, Room, Share, Special, Translation};
+use crate::work::Reason;
 use crate::work::umr::{FIELDS, GEOMETRY, OF_DRIVER, UNIT};
 
 /// The syndrome of a change that a key does not allow.
@@ -20,16 +21,29 @@ enum By {
 }
 
 impl Card {
-    /// Changes a key as a queue pair's UMR asks, or not at all. The memory or the keys behind the
-    /// key are examined when it is used.
+    /// Changes a key as a queue pair's UMR asks, or not at all, and tells why. The memory or the keys
+    /// behind the key are examined when it is used.
     pub(crate) fn change_key(&mut self, domain: Domain, umr: &Umr) -> Result<(), Syndrome> {
+        let changed = self.changed(domain, umr);
+        if changed == Err(REFUSED) {
+            let by = self.changer(domain);
+            let why = match self.objects.mkeys.get(umr.key >> 8) {
+                Some(mkey) => forbidden(mkey, domain, by, umr)
+                    .unwrap_or("its entries, start or length are none that the key can have"),
+                None => GONE,
+            };
+            self.explain(domain.qp, &Reason::KeyChange { key: umr.key, why });
+        }
+        changed
+    }
+
+    fn changed(&mut self, domain: Domain, umr: &Umr) -> Result<(), Syndrome> {
         self.place_all();
         let by = self.changer(domain);
         let entries = self.new_entries(domain, by, umr)?;
         let Objects { mkeys, room, .. } = &mut self.objects;
         let mkey = mkeys.get_mut(umr.key >> 8).ok_or(REFUSED)?;
-        if !may_change(mkey, domain, by, umr) {
-            tracing::debug!(key = umr.key, "a UMR of a key that may not be changed so");
+        if forbidden(mkey, domain, by, umr).is_some() {
             return Err(REFUSED);
         }
         let mut context = mkey.context.clone();
@@ -111,17 +125,30 @@ impl Card {
     }
 }
 
-/// Returns whether a queue pair may change a key, in the state that the key has.
-fn may_change(mkey: &Mkey, domain: Domain, by: By, umr: &Umr) -> bool {
+/// Why a key that does not exist is not changed.
+pub(super) const GONE: &str = "there is no such key";
+/// Why a key of another protection domain is not changed.
+pub(super) const OTHER_DOMAIN: &str = "it is of another protection domain than the queue pair";
+/// Why a window of another queue pair is not changed.
+pub(super) const OTHER_QUEUE: &str = "it is bound to another queue pair";
+
+/// Returns why a queue pair may not change a key, in the state that the key has. `None` if it may.
+fn forbidden(mkey: &Mkey, domain: Domain, by: By, umr: &Umr) -> Option<&'static str> {
     let free = mkey.get(mkc::FREE) == 1;
     let bound_elsewhere = mkey.bound_to().is_some_and(|qp| qp != domain.qp);
-    mkey.get(mkc::UMR_EN) == 1
-        && (by == By::Driver || (mkey.get(mkc::PD) == domain.pd && umr.mask & OF_DRIVER == 0))
-        // A key that is free may have been given its new low byte in advance.
-        && (free || mkey.get(mkc::MKEY_7_0) == umr.key & 0xff)
-        && (!umr.check_free || free)
-        && (!umr.check_used || !free)
-        && (!umr.check_qp || (!free && !bound_elsewhere))
+    let program = by == By::Program;
+    // A key that is free may have been given its new low byte in advance.
+    let is_other = !free && mkey.get(mkc::MKEY_7_0) != umr.key & 0xff;
+    let rules = [
+        (mkey.get(mkc::UMR_EN) == 0, "it was not made for changes by queue pairs"),
+        (program && mkey.get(mkc::PD) != domain.pd, OTHER_DOMAIN),
+        (program && umr.mask & OF_DRIVER != 0, "it would change what only the kernel changes"),
+        (is_other, GONE),
+        (umr.check_free && !free, "the key is in use, and has to be free"),
+        ((umr.check_used || umr.check_qp) && free, "the key is free: invalidated, or not bound"),
+        (umr.check_qp && bound_elsewhere, OTHER_QUEUE),
+    ];
+    rules.iter().find(|(is_broken, _)| *is_broken).map(|(_, why)| *why)
 }
 
 /// Takes the memory that a key's list needs to reach to an octword, if it has less.

@@ -11,6 +11,7 @@ use crate::memory::{Fault, Memory};
 use crate::object::{Qp, SendQueue, State};
 use crate::trace::Observed;
 use crate::work::decode::{self, Control};
+use crate::work::{FOREIGN, Reason};
 
 /// Bytes of a block (WQEBB).
 pub(super) const BLOCK: usize = 64;
@@ -68,14 +69,10 @@ impl Card {
             || u32::from(blocks) > qp.sq.blocks
             || control.qpn != qp.number
         {
-            tracing::warn!(
-                qp = qp.number,
-                index,
-                posted,
-                ?control,
-                "a control segment that does not belong where it is"
-            );
             observe(&self.tapping, &first);
+            let what = "its control segment has no length, a longer one than was posted, or the number \
+                        of another queue pair";
+            self.explain(number, &Reason::Malformed { index, opcode: control.opcode, what });
             return malformed(control.opcode, Syndrome::LocalQpOperation);
         }
         if control.index != index {
@@ -90,22 +87,29 @@ impl Card {
             return malformed(control.opcode, UNREADABLE);
         }
         observe(&self.tapping, &bytes);
+        let excess = qp.sq.note_request(control.is_signaled());
         self.port.pace.fetched((number, index), bytes.len(), asks(control.opcode));
-        match decode::request(qp.service, &bytes) {
-            Ok(wqe) if wqe.length() > qp.longest_message() => {
+        let longest = qp.longest_message();
+        if let Some(most) = excess {
+            self.explain(number, &Reason::NeverSignaled(most));
+        }
+        let refused = |card: &Self, what, syndrome| {
+            card.explain(number, &Reason::Malformed { index, opcode: control.opcode, what });
+            malformed(control.opcode, syndrome)
+        };
+        match decode::request(service, &bytes) {
+            Ok(wqe) if wqe.length() > longest => {
+                let length = wqe.length();
+                self.explain(number, &Reason::TooLong { index, length, longest });
                 malformed(control.opcode, Syndrome::LocalLength)
             }
             Ok(wqe)
                 if wqe.opcode == opcode::MMO && !self.identity.profile.has(Feature::DmaCopy) =>
             {
-                tracing::warn!(qp = qp.number, index, "the device copies no memory");
-                malformed(control.opcode, Syndrome::LocalQpOperation)
+                refused(self, "the device copies no memory", Syndrome::LocalQpOperation)
             }
             Ok(wqe) => Fetch::Wqe(SendWqe { index, ..wqe }),
-            Err(syndrome) => {
-                tracing::warn!(qp = qp.number, index, ?control, ?syndrome, "a malformed WQE");
-                malformed(control.opcode, syndrome)
-            }
+            Err(syndrome) => refused(self, FOREIGN, syndrome),
         }
     }
 }

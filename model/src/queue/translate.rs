@@ -4,10 +4,12 @@ use std::ops::Range;
 
 use mlx5_sys::ifc::{mkc, qpc};
 
+use super::bind::{GONE, OTHER_DOMAIN, OTHER_QUEUE};
 use super::{Access, Data, Denied, Domain};
 use crate::card::Card;
 use crate::memory::Fault;
 use crate::object::{Mkey, Qp, Translation};
+use crate::work::Reason;
 
 /// How many keys over other keys an access may go through.
 pub(crate) const INDIRECTION: u32 = 4;
@@ -23,8 +25,21 @@ pub(crate) const RESERVED: u32 = 0x200;
 pub(crate) const NULL: u32 = 0x400;
 
 impl Card {
-    /// Looks a key up and checks everything about an access but its length of zero.
+    /// Looks a key up and checks everything about an access but its length of zero. Tells why it is
+    /// refused.
     fn region(
+        &self,
+        domain: Domain,
+        key: u32,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<&Mkey, Denied> {
+        self.find_region(domain, key, address, length, access)
+            .map_err(|denied| self.explain_denied(domain, key, (address, length), access, denied))
+    }
+
+    fn find_region(
         &self,
         domain: Domain,
         key: u32,
@@ -94,20 +109,22 @@ impl Card {
         if bytes.is_empty() || nowhere(key, access) {
             return Ok(());
         }
+        let length = bytes.len() as u64;
+        let gone = |_| self.explain_denied(domain, key, (address, length), access, Denied::Fault);
         if self.is_reserved(domain, key, access) {
-            return work(address, bytes).map_err(|_| Denied::Fault);
+            return work(address, bytes).map_err(gone);
         }
-        let mkey = self.region(domain, key, address, bytes.len() as u64, access)?;
+        let mkey = self.region(domain, key, address, length, access)?;
         match &mkey.translation {
-            Translation::Physical => work(address, bytes).map_err(|_| Denied::Fault),
-            Translation::Memic(start) => work(start + address, bytes).map_err(|_| Denied::Fault),
+            Translation::Physical => work(address, bytes).map_err(gone),
+            Translation::Memic(start) => work(start + address, bytes).map_err(gone),
             Translation::Pages(pages) => {
                 let mut at = offset(mkey, address)?;
                 let mut done = bytes.start;
                 while done < bytes.end {
                     let (bus, room) = pages.locate(at).ok_or(Denied::Bounds)?;
                     let n = room.min(bytes.end - done);
-                    work(bus, done..done + n).map_err(|_| Denied::Fault)?;
+                    work(bus, done..done + n).map_err(gone)?;
                     (at, done) = (at + n, done + n);
                 }
                 Ok(())
@@ -119,9 +136,9 @@ impl Card {
                 let place = |done: usize| table.locate(log, at + (done - bytes.start) as u64);
                 let mut done = bytes.start;
                 while done < bytes.end {
-                    let (bus, room) = place(done).ok_or(Denied::Fault)?;
+                    let (bus, room) = place(done).ok_or(()).map_err(|()| gone(Fault(address)))?;
                     let n = room.min(bytes.end - done);
-                    work(bus, done..done + n).map_err(|_| Denied::Fault)?;
+                    work(bus, done..done + n).map_err(gone)?;
                     done += n;
                 }
                 Ok(())
@@ -281,6 +298,19 @@ impl Card {
     /// use, and allow remote invalidation.
     pub(crate) fn invalidate_key(&mut self, domain: Domain, key: u32) -> Result<(), Denied> {
         self.place_all();
+        let invalidated = self.invalidated(domain, key);
+        let why = match invalidated {
+            Ok(()) => return Ok(()),
+            Err(Denied::Domain) => OTHER_DOMAIN,
+            Err(Denied::Queue) => OTHER_QUEUE,
+            Err(Denied::Rights) => "peers may invalidate windows of type 2 alone",
+            Err(Denied::Key | Denied::Bounds | Denied::Fault) => GONE,
+        };
+        self.explain(domain.qp, &Reason::KeyChange { key, why });
+        invalidated
+    }
+
+    fn invalidated(&mut self, domain: Domain, key: u32) -> Result<(), Denied> {
         let mkey = self.objects.mkeys.get_mut(key >> 8).ok_or(Denied::Key)?;
         if mkey.get(mkc::MKEY_7_0) != key & 0xff || mkey.get(mkc::FREE) == 1 {
             return Err(Denied::Key);

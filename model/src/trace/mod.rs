@@ -37,7 +37,7 @@ pub(crate) use sink::{Sink, forget};
 pub use tap::Tap;
 
 /// The format of streams that are written. One of a later version is not read.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// The oldest version that is read as well. Its streams lack [`Call::Reset`]: their devices run
 /// from the start. Those before version 4 lack the packets of management agents. Those before
 /// version 5 are all of the model. Those before version 6 lack the senders of raw packets that come
@@ -45,6 +45,7 @@ pub const VERSION: u32 = 8;
 /// [`Mistake::UnmappedQueue`] and the seeds of WQEs that change behind their doorbell and of data that
 /// becomes visible out of order. They have a floor of transport timeouts and no measured law, and their
 /// user contexts get sets of queue counters. Those before version 8 have GIDs of RoCE v2 alone.
+/// Those before version 9 lack [`Observed::Reason`].
 const OLDEST: u32 = 2;
 
 /// The identity of the source that the model was built from: words by which a library's file is

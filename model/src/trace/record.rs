@@ -135,9 +135,10 @@ pub enum Call<'a> {
     },
     /// An observer looked at the rings in the program's memory.
     Look,
-    /// The kernel refused a request of a program that was observed.
+    /// The driver refused a request of a program.
     Refused {
-        /// The request's name.
+        /// Of a program that was observed, the request's name. Of the model, a sentence: what is refused,
+        /// and why.
         request: Cow<'a, [u8]>,
         /// The error number.
         errno: i32,
@@ -208,6 +209,14 @@ pub enum Observed<'a> {
     Sent(Cow<'a, [u8]>),
     /// The device raised an MSI-X vector.
     Interrupt(u32),
+    /// Why the device refused, failed or dropped something of a queue pair. It explains, and a replay
+    /// does not compare it.
+    Reason {
+        /// The queue pair.
+        qp: u32,
+        /// A sentence, in UTF-8.
+        text: Cow<'a, [u8]>,
+    },
     /// A software error that a real device ignores silently.
     Mistake {
         /// The kind of error.
@@ -280,6 +289,7 @@ mod kind {
     pub const INTERRUPT: u8 = 65;
     pub const MISTAKE: u8 = 66;
     pub const MISSED: u8 = 67;
+    pub const REASON: u8 = 68;
 }
 
 impl Record<'_> {
@@ -620,6 +630,10 @@ impl Observed<'_> {
                 put.u32(*cq).u64(*count);
                 kind::MISSED
             }
+            Observed::Reason { qp, text } => {
+                put.u32(*qp).rest(text);
+                kind::REASON
+            }
             Observed::Mistake { mistake, count } => {
                 let code = Mistake::ALL.iter().position(|known| known == mistake);
                 put.u8(code.unwrap_or_default() as u8).u64(*count);
@@ -652,6 +666,7 @@ impl Observed<'_> {
             kind::SENT => Observed::Sent(take.rest()),
             kind::INTERRUPT => Observed::Interrupt(take.u32()?),
             kind::MISSED => Observed::Missed { cq: take.u32()?, count: take.u64()? },
+            kind::REASON => Observed::Reason { qp: take.u32()?, text: take.rest() },
             kind::MISTAKE => Observed::Mistake {
                 mistake: *Mistake::ALL.get(usize::from(take.u8()?))?,
                 count: take.u64()?,

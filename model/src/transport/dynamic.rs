@@ -16,6 +16,7 @@ use crate::card::Card;
 use crate::object::{Drain, Qp, State};
 use crate::queue::TargetEvent;
 use crate::wire::{DcEth, Ecn, Header, Opcode, Route};
+use crate::work::Reason;
 
 /// Most connections of a target.
 const CONNECTIONS: usize = 1 << 16;
@@ -212,11 +213,11 @@ impl Connections {
             return;
         }
         if shown.key != target.key() {
-            tracing::debug!(target = own.number, from = peer.number, "the access key is wrong");
             target.violations = target.violations.saturating_add(1);
             if std::mem::take(&mut target.armed) {
                 card.target_event(own.number, TargetEvent::KeyViolation);
             }
+            card.explain(own.number, &Reason::DcKey);
             rc::refuse_connect(card, own, header.psn);
             return;
         }

@@ -41,7 +41,7 @@ use crate::object::{Qp, State};
 use crate::queue::QpEvent;
 use crate::trace::Call;
 use crate::wire::{Direction, Frame, Header, LinkAddress, MULTICAST, Malformed, Opcode, Route};
-use crate::work::{CQ_FAILED, Completion, CqFailure, Outcome};
+use crate::work::{CQ_FAILED, Completion, CqFailure, Outcome, Reason};
 
 /// Packets put into the outbox before the caller must take them away.
 const OUTBOX: usize = 64;
@@ -183,7 +183,14 @@ impl Card {
         let header = packet.header;
         let is_notification = header.opcode == Opcode::CongestionNotification;
         let reached = header.destination == MULTICAST || qp.is_reached_by(header.destination);
-        if !receives || !reached || qp.service != header.service && !is_notification {
+        if qp.service != header.service && !is_notification {
+            self.explain(number, &Reason::Transport);
+            return Err(Dropped::QueuePair);
+        }
+        if !receives || !reached {
+            if matches!(qp.state, State::Reset | State::Init | State::Error) {
+                self.explain(number, &Reason::State(qp.state.name()));
+            }
             return Err(Dropped::QueuePair);
         }
         self.transport(number, |card, transport| transport.receive(card, number, packet));
@@ -244,6 +251,7 @@ impl Card {
             State::Error => transport.fail(card, qp),
         });
         if state == State::Reset {
+            self.forget_reasons(qp);
             self.port.forget(qp);
         }
     }
@@ -359,10 +367,18 @@ impl Card {
             .map(|qp| qp.number)
             .collect();
         users.sort_unstable();
+        let reason = match failure {
+            CqFailure::Overrun => {
+                let cqes = self.objects.cqs.get(cqn).map_or(0, |cq| cq.entries);
+                Reason::Overrun { cq: cqn, cqes }
+            }
+            CqFailure::Access => Reason::LostCq(cqn),
+        };
         for qp in users {
             if failure == CqFailure::Overrun {
                 self.count(qp, query_q_counter_out::CQ_OVERFLOW);
             }
+            self.explain(qp, &reason);
             if let Some(object) = self.objects.qps.get_mut(&qp) {
                 object.note_failure(CQ_FAILED);
             }

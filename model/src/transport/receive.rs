@@ -8,6 +8,7 @@ use crate::queue::{
     Taken,
 };
 use crate::wire::{Header, Reth, Route};
+use crate::work::Reason;
 
 /// Longest message of the transport.
 pub(super) const LONGEST: u32 = 1 << 31;
@@ -31,10 +32,21 @@ pub(super) fn establish(card: &Card, qp: u32, established: &mut bool) -> Option<
     (first && waits).then_some(Outcome::Event(qp, QpEvent::CommunicationEstablished))
 }
 
-/// Checks that the bytes of a message so far fit into its receive.
-pub(super) fn check_room(wqe: &ReceiveWqe, length: u64) -> Result<(), Syndrome> {
+/// Checks that the bytes of a message so far fit into its receive, behind those of a header.
+pub(super) fn check_room(
+    card: &Card,
+    wqe: &ReceiveWqe,
+    length: u64,
+    header: u64,
+) -> Result<(), Syndrome> {
     let room: u64 = wqe.data.iter().map(Data::len).sum();
-    if length > room || length > LONGEST.into() { Err(Syndrome::LocalLength) } else { Ok(()) }
+    let length = length + header;
+    if length > room || length > LONGEST.into() {
+        let has_header = header > 0;
+        card.explain(wqe.domain.qp, &Reason::ShortReceive { length, room, has_header });
+        return Err(Syndrome::LocalLength);
+    }
+    Ok(())
 }
 
 /// Writes bytes to the memory of a receive, `offset` bytes into it.
@@ -44,7 +56,7 @@ pub(super) fn put(
     offset: u64,
     bytes: &[u8],
 ) -> Result<(), Syndrome> {
-    card.scatter(wqe.domain, &wqe.data, offset, bytes).map_err(|denied| unscattered(wqe, denied))
+    card.scatter(wqe.domain, &wqe.data, offset, bytes).map_err(unscattered)
 }
 
 /// Writes bytes of a connection's message, as [`put`] does. They are visible before the completion of
@@ -55,12 +67,10 @@ pub(super) fn deliver(
     offset: u64,
     bytes: &[u8],
 ) -> Result<(), Syndrome> {
-    card.deliver_list(wqe.domain, &wqe.data, offset, bytes)
-        .map_err(|denied| unscattered(wqe, denied))
+    card.deliver_list(wqe.domain, &wqe.data, offset, bytes).map_err(unscattered)
 }
 
-fn unscattered(wqe: &ReceiveWqe, denied: Denied) -> Syndrome {
-    tracing::debug!(qp = wqe.domain.qp, ?denied, "cannot scatter");
+fn unscattered(denied: Denied) -> Syndrome {
     Syndrome::LocalProtection(Protection::Scatter(denied))
 }
 
@@ -112,7 +122,7 @@ pub(super) fn flushed(qp: u32, taken: Taken) -> Completion {
 #[derive(Debug)]
 pub(super) enum WriteError {
     /// The queue pair takes no such request.
-    Invalid,
+    Invalid(Reason),
     /// The key does not allow it.
     Denied(Denied),
 }
@@ -135,8 +145,11 @@ impl Write {
         domain: Domain,
         reth: Reth,
     ) -> Result<Self, WriteError> {
-        if !own.remote_write || reth.length > LONGEST {
-            return Err(WriteError::Invalid);
+        if !own.remote_write {
+            return Err(WriteError::Invalid(Reason::NoWrites));
+        }
+        if reth.length > LONGEST {
+            return Err(WriteError::Invalid(Reason::Length(reth.length.into())));
         }
         let first = reth.length.min(own.mtu);
         card.check(domain, reth.key, reth.address, first.into(), Access::RemoteWrite)
@@ -155,7 +168,7 @@ impl Write {
         let total = u64::from(self.received) + payload.len() as u64;
         let complete = total == u64::from(self.reth.length);
         if total > self.reth.length.into() || complete != header.opcode.ends() {
-            return Err(WriteError::Invalid);
+            return Err(WriteError::Invalid(Reason::Length(total)));
         }
         Ok(Self { received: total as u32, ..self })
     }

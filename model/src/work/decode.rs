@@ -38,6 +38,11 @@ impl Control {
             immediate: [bytes[12], bytes[13], bytes[14], bytes[15]],
         }
     }
+
+    /// Whether it asks for a CQE also where nothing fails.
+    pub fn is_signaled(&self) -> bool {
+        self.flags & 0x08 != 0
+    }
 }
 
 /// The undecoded rest of a WQE.
@@ -195,7 +200,7 @@ pub(crate) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
             3 => Fence::Strong,
             _ => return Err(Syndrome::LocalQpOperation),
         },
-        signal: if control.flags & 0x08 == 0 { Signal::OnError } else { Signal::Always },
+        signal: if control.is_signaled() { Signal::Always } else { Signal::OnError },
         solicited: control.flags & 0x02 != 0,
         immediate: control.immediate,
         address: None,

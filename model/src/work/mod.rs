@@ -10,6 +10,7 @@ mod ethernet;
 mod event;
 mod extended;
 mod klm;
+mod reason;
 mod receive;
 mod syndrome;
 pub(crate) mod tags;
@@ -23,6 +24,7 @@ pub(crate) use event::CqFailure;
 pub use event::{QpEvent, SrqEvent, TargetEvent};
 pub use extended::{LARGEST, LOG_MAX_ATOMIC, Local, Masked, answered};
 pub use klm::Klm;
+pub use reason::{FOREIGN, Reason, Refusal, Region};
 #[cfg(test)]
 pub(crate) use receive::END;
 pub(crate) use receive::{TWO_GIB, list};

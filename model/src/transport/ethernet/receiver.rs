@@ -88,7 +88,7 @@ fn into_receive(card: &mut Card, queue: u32, frame: &[u8], seen: &Seen) -> Resul
         lost(card, queue);
         return Ok(());
     };
-    check_room(&wqe, frame.len() as u64)
+    check_room(card, &wqe, frame.len() as u64, 0)
         .and_then(|()| put(card, &wqe, 0, frame))
         .map_err(|syndrome| Broken::Wqe(wqe.index, syndrome))?;
     hold(card, queue, wqe.index, Ok(()), frame.len(), seen);

@@ -32,6 +32,11 @@ impl Requester {
         let psn = Psn::new(header.psn);
         // What was not sent cannot be answered; what is answered needs no second answer.
         if psn.after(self.unacknowledged) >= self.high.after(self.unacknowledged) {
+            // Later the numbers have come round, and an answer to an old packet may look like that.
+            let first = Psn::new(own.send_psn);
+            if self.unacknowledged == first && psn.after(first) >= self.high.after(first) {
+                self.foreign = Some(psn);
+            }
             return Ok(());
         }
         let before = self.unacknowledged;
@@ -174,7 +179,6 @@ impl Requester {
             let room = bytes.len().min(request.wqe.length() as usize);
             let bytes = if original.is_some() { &bytes[..room] } else { bytes };
             if let Err(denied) = card.deliver_list(domain, &request.wqe.data, done, bytes) {
-                tracing::debug!(qp = own.number, ?denied, "cannot scatter");
                 return Err(Syndrome::LocalProtection(Protection::Scatter(denied)));
             }
         }

@@ -6,6 +6,7 @@ use super::responder::{Refused, Responder};
 use crate::card::Card;
 use crate::queue::{Domain, LARGEST, Masked, answered};
 use crate::wire::{Header, Opcode, Reth};
+use crate::work::Reason;
 
 impl Responder {
     /// Records an executed atomic: its reply is due, and kept for a peer that does not receive it.
@@ -37,13 +38,20 @@ impl Responder {
         let size = reth.length as usize;
         let swap = header.opcode == Opcode::MaskedCompareSwap;
         let operands = if swap { 4 } else { 2 };
-        if !reth.length.is_power_of_two()
+        let reason = if own.atomic_sizes == 0 {
+            Some(Reason::NoFetches("REMOTE_ATOMIC"))
+        } else if !reth.length.is_power_of_two()
             || reth.length & own.atomic_sizes == 0
             || payload.len() != operands * size
-            || reth.address % size as u64 != 0
-            || self.fetches_owed(false) >= own.responder_depth as usize
         {
-            return Err(self.invalid(header));
+            Some(Reason::AtomicSize(reth.length))
+        } else if reth.address % size as u64 != 0 {
+            Some(Reason::Misaligned { address: reth.address, size: reth.length })
+        } else {
+            self.too_many(own)
+        };
+        if let Some(reason) = reason {
+            return Err(self.invalid(card, header, &reason));
         }
         let operation = Masked { size, operands: payload.to_vec() };
         let mut found = [0; LARGEST];
@@ -53,7 +61,7 @@ impl Responder {
                 false => operation.added(bytes),
             }
         })
-        .map_err(|denied| self.denied(own, header, denied))?;
+        .map_err(|denied| self.denied(header, denied))?;
         answered(&mut found[..size]);
         self.found(own, header, Original::Bytes(found, size));
         Ok(())

@@ -25,6 +25,7 @@ use crate::card::Card;
 use crate::object::{Service, State};
 use crate::queue::{HEADER, Opcode, Syndrome, TagEvent, Tagged};
 use crate::wire::{DcEth, Header, NakCode};
+use crate::work::Reason;
 use delayed::Delayed;
 pub(super) use dynamic::{IDLE, refuse_connect};
 pub use migration::Migration;
@@ -128,6 +129,17 @@ impl Rc {
     /// Fails the oldest request: it completes with the reason, and its stream fails, or else the
     /// queue pair.
     fn fail_requester(&mut self, card: &mut Card, qp: u32, syndrome: Syndrome) {
+        match syndrome {
+            Syndrome::TransportRetriesExceeded => {
+                card.explain(qp, &self.requester.silence());
+            }
+            Syndrome::RnrRetriesExceeded => {
+                let allowed = self.parameters.map_or(0, |own| own.rnr_retries);
+                card.explain(qp, &Reason::NotReady(allowed));
+            }
+            // The cause was told where it was met, or the peer knows it.
+            _ => {}
+        }
         let failed = self.requester.take_failed();
         let stream = failed.as_ref().and_then(|request| request.wqe.address);
         if let Some(fetched) = failed.as_ref().and_then(|request| request.fetched) {
@@ -278,7 +290,11 @@ impl Transport for Rc {
             self.follow(card, &own, header);
         }
         let own = self.requester.toward(&self.parameters.unwrap_or(own));
-        if !own.is_peer(&header.route) || !super::partition_matches(own.p_key, header.p_key) {
+        if !super::partition_matches(own.p_key, header.p_key) {
+            card.explain(own.number, &Reason::Partition { shown: header.p_key, own: own.p_key });
+            return;
+        }
+        if !own.is_peer(&header.route) {
             return;
         }
         if self.notes.congestion.look_at(card, &own, header) {

@@ -43,7 +43,6 @@ impl Requester {
         match frame {
             Ok(frame) => card.send(frame),
             Err(denied) => {
-                tracing::debug!(qp = own.number, ?denied, "cannot gather");
                 let protection = Protection::Gather(denied);
                 request.kind = Kind::Failed(Syndrome::LocalProtection(protection));
                 return false;

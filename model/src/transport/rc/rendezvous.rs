@@ -14,6 +14,7 @@ use crate::queue::{
     Syndrome, TagEvent, Tagged,
 };
 use crate::wire::{Acknowledge, Header, NakCode};
+use crate::work::Reason;
 
 /// The purpose of a request without a WQE.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +100,8 @@ impl Responder {
             Ok(Met::Rendezvous(rendezvous)) => {
                 // A message whose data is fetched has one packet.
                 if !header.opcode.ends() {
-                    return Err(self.invalid(header));
+                    let reason = Reason::Unfit { length: payload.len(), mtu: own.mtu };
+                    return Err(self.invalid(card, header, &reason));
                 }
                 self.accept(header, 1);
                 self.acknowledge(Psn::new(header.psn));
@@ -117,7 +119,9 @@ impl Responder {
                 self.nak(self.expected, Acknowledge::Rnr(own.rnr_timer));
                 Ok(None)
             }
-            Err(Syndrome::LocalLength) => Err(self.invalid(header)),
+            Err(Syndrome::LocalLength) => {
+                Err(self.invalid(card, header, &Reason::Length(payload.len() as u64)))
+            }
             Err(_) => Err(self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)),
         }
     }

@@ -14,6 +14,7 @@ use super::rendezvous::Fetched;
 use crate::card::Card;
 use crate::object::Service;
 use crate::queue::{Fence, Fetch, SendWqe, Signal, Syndrome};
+use crate::work::{FOREIGN, Reason};
 
 /// Packets of SENDs and WRITEs that may be unacknowledged.
 pub const WINDOW: u32 = 128;
@@ -211,6 +212,8 @@ pub(super) struct Requester {
     pub(super) rnr_retries: u8,
     /// Time-outs since the last answer.
     timed_out: u32,
+    /// The PSN of an answer to nothing that this queue pair has sent, before the first valid one.
+    pub(super) foreign: Option<Psn>,
     /// Whether no retry was left at the last RNR NAK: the wait is that for the error.
     never_ready: bool,
     /// Set after going back because of an answer, until a request is answered or a time-out is over.
@@ -368,6 +371,10 @@ impl Requester {
                     address.stream = 0;
                 }
                 let kind = Kind::of(&wqe, own.message);
+                if let Kind::Failed(_) = kind {
+                    let (index, opcode) = (wqe.index, wqe.opcode);
+                    card.explain(own.number, &Reason::Malformed { index, opcode, what: FOREIGN });
+                }
                 (wqe, kind)
             }
             Fetch::Malformed { index, opcode, syndrome } => {

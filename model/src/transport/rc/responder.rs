@@ -18,6 +18,7 @@ use crate::queue::{
     TagEvent, Tagged, Taken,
 };
 use crate::wire::{Acknowledge, AtomicEth, Header, NakCode, Opcode, Reth};
+use crate::work::Reason;
 
 /// The message whose first packets have arrived.
 #[derive(Debug, Default)]
@@ -248,10 +249,12 @@ impl Responder {
             Incoming::Write(_) => opcode.is_write() && !opcode.starts(),
         };
         if !in_order || !fits(own, header, payload) {
-            return Err(self.invalid(header));
+            let reason = Reason::Unfit { length: payload.len(), mtu: own.mtu };
+            return Err(self.invalid(card, header, &reason));
         }
         let Some(domain) = Self::domain(card, own, header) else {
-            return Err(self.invalid(header));
+            let reason = Reason::SharedQueue(header.xrc_srq.unwrap_or_default());
+            return Err(self.invalid(card, header, &reason));
         };
         // Measured on ConnectX-5: a request that the queue pair does not grant is not counted (evidence,
         // table counters-by-fault).
@@ -269,7 +272,7 @@ impl Responder {
         } else if let Some(atomic) = header.atomic {
             self.atomic(card, own, header, atomic, domain)
         } else {
-            Err(self.invalid(header))
+            Err(self.invalid(card, header, &Reason::Transport))
         }
     }
 
@@ -289,7 +292,9 @@ impl Responder {
         Refused { psn: Psn::new(header.psn), code, receive: None, event, denied: None }
     }
 
-    pub(super) fn invalid(&mut self, header: &Header) -> Refused {
+    /// Refuses a request for a reason that is told.
+    pub(super) fn invalid(&mut self, card: &Card, header: &Header, reason: &Reason) -> Refused {
+        card.explain(header.destination, reason);
         let mut refused = self.refused(header, NakCode::InvalidRequest, QpEvent::InvalidRequest);
         if let Incoming::Send { wqe, tagged, .. } = std::mem::take(&mut self.incoming) {
             match tagged.filter(|tagged| tagged.event.is_matched()) {
@@ -306,8 +311,7 @@ impl Responder {
         self.owe(Completion::tagged(qp, tagged));
     }
 
-    pub(super) fn denied(&self, own: &Parameters, header: &Header, denied: Denied) -> Refused {
-        tracing::debug!(qp = own.number, ?denied, "remote access refused");
+    pub(super) fn denied(&self, header: &Header, denied: Denied) -> Refused {
         let refused = self.refused(header, NakCode::RemoteAccess, QpEvent::AccessError);
         Refused { denied: Some(denied), ..refused }
     }
@@ -343,7 +347,10 @@ impl Responder {
                 self.nak(self.expected, Acknowledge::Rnr(own.rnr_timer));
                 Ok(None)
             }
-            Err(_) => Err(self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)),
+            Err(_) => {
+                card.explain(own.number, &Reason::UnreadableReceive);
+                Err(self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic))
+            }
         }
     }
 
@@ -384,7 +391,7 @@ impl Responder {
         };
         let total = done + payload.len() as u64;
         let inline = tagged.is_none() && rides_in_cqe(card, own.number, header, payload);
-        let stored = check_room(&wqe, total)
+        let stored = check_room(card, &wqe, total, 0)
             .and_then(|()| if inline { Ok(()) } else { deliver(card, &wqe, done, payload) });
         if let Err(syndrome) = stored {
             let (code, event) = match syndrome {
@@ -398,7 +405,7 @@ impl Responder {
             if let Err(denied) = card.invalidate_key(domain, u32::from_be_bytes(key)) {
                 return Err(Refused {
                     receive: failed(self, Syndrome::LocalAccess),
-                    ..self.denied(own, header, denied)
+                    ..self.denied(header, denied)
                 });
             }
         }
@@ -437,12 +444,12 @@ impl Responder {
         let begun = match (header.reth, &self.incoming) {
             (Some(reth), _) => Write::start(card, own, domain, reth),
             (None, Incoming::Write(write)) => Ok(*write),
-            _ => Err(WriteError::Invalid),
+            _ => Err(WriteError::Invalid(Reason::Unfit { length: payload.len(), mtu: own.mtu })),
         };
         let write =
             begun.and_then(|write| write.with(header, payload)).map_err(|error| match error {
-                WriteError::Invalid => self.invalid(header),
-                WriteError::Denied(denied) => self.denied(own, header, denied),
+                WriteError::Invalid(reason) => self.invalid(card, header, &reason),
+                WriteError::Denied(denied) => self.denied(header, denied),
             })?;
         let receive = match header.immediate {
             Some(_) => match self.receive(card, own, header)? {
@@ -453,7 +460,7 @@ impl Responder {
         };
         if let Err(denied) = write.put(card, domain, payload) {
             let receive = receive.map(|wqe| (wqe.taken(), Syndrome::FLUSHED));
-            return Err(Refused { receive, ..self.denied(own, header, denied) });
+            return Err(Refused { receive, ..self.denied(header, denied) });
         }
         self.accept(header, 1);
         let complete = write.complete();
@@ -478,11 +485,15 @@ impl Responder {
         reth: Reth,
         domain: Domain,
     ) -> Result<(), Refused> {
-        if !own.remote_read
-            || reth.length > LONGEST
-            || self.fetches_owed(false) >= own.responder_depth as usize
-        {
-            return Err(self.invalid(header));
+        let reason = if !own.remote_read {
+            Some(Reason::NoFetches("REMOTE_READ"))
+        } else if reth.length > LONGEST {
+            Some(Reason::Length(reth.length.into()))
+        } else {
+            self.too_many(own)
+        };
+        if let Some(reason) = reason {
+            return Err(self.invalid(card, header, &reason));
         }
         self.owe_read(card, own, header, reth, false, domain)?;
         self.accept(header, own.packets(reth.length.into()));
@@ -490,6 +501,12 @@ impl Responder {
             *messages = self.messages;
         }
         Ok(())
+    }
+
+    /// Why one more READ or atomic is refused, if it is.
+    pub(super) fn too_many(&self, own: &Parameters) -> Option<Reason> {
+        let is_full = self.fetches_owed(false) >= own.responder_depth as usize;
+        is_full.then_some(Reason::TooManyFetches(own.responder_depth))
     }
 
     fn owe_read(
@@ -504,7 +521,7 @@ impl Responder {
         if reth.length > 0 {
             let length = reth.length.into();
             card.check(domain, reth.key, reth.address, length, Access::RemoteRead)
-                .map_err(|denied| self.denied(own, header, denied))?;
+                .map_err(|denied| self.denied(header, denied))?;
         }
         self.replies.push_back(Reply::Read {
             first: Psn::new(header.psn),
@@ -526,11 +543,17 @@ impl Responder {
         atomic: AtomicEth,
         domain: Domain,
     ) -> Result<(), Refused> {
-        if own.atomic_sizes & 8 == 0
-            || atomic.address % 8 != 0
-            || self.fetches_owed(false) >= own.responder_depth as usize
-        {
-            return Err(self.invalid(header));
+        let reason = if own.atomic_sizes == 0 {
+            Some(Reason::NoFetches("REMOTE_ATOMIC"))
+        } else if own.atomic_sizes & 8 == 0 {
+            Some(Reason::AtomicSize(8))
+        } else if atomic.address % 8 != 0 {
+            Some(Reason::Misaligned { address: atomic.address, size: 8 })
+        } else {
+            self.too_many(own)
+        };
+        if let Some(reason) = reason {
+            return Err(self.invalid(card, header, &reason));
         }
         let swap = header.opcode == Opcode::CompareSwap;
         let found = card
@@ -543,7 +566,7 @@ impl Responder {
                 };
                 changed.to_le_bytes()
             })
-            .map_err(|denied| self.denied(own, header, denied))?;
+            .map_err(|denied| self.denied(header, denied))?;
         self.found(own, header, Original::Value(u64::from_le_bytes(found)));
         Ok(())
     }

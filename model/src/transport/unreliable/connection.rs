@@ -4,7 +4,7 @@
 use mlx5_sys::ifc::query_q_counter_out as counter;
 
 use super::super::receive::{
-    Write, check_room, deliver, establish, fits, operation, received, rides_in_cqe,
+    Write, WriteError, check_room, deliver, establish, fits, operation, received, rides_in_cqe,
 };
 use super::super::{Parameters, Psn};
 use super::Failure;
@@ -12,6 +12,7 @@ use crate::card::Card;
 use crate::cost::Detour;
 use crate::queue::{Opcode as Received, ReceiveWqe, Taken};
 use crate::wire::Header;
+use crate::work::Reason;
 
 /// A message that has arrived in part.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,8 +70,12 @@ impl Receiver {
             Incoming::Send(_) => opcode.is_send() && psn == self.expected,
             Incoming::Write(_) => opcode.is_write() && psn == self.expected,
         };
-        if !(opcode.starts() || continues) || !fits(own, header, payload) {
-            tracing::debug!(qp = own.number, ?header, "a message is dropped");
+        let fits = fits(own, header, payload);
+        if !fits {
+            card.explain(own.number, &Reason::Unfit { length: payload.len(), mtu: own.mtu });
+        }
+        // Packets that follow a lost one are dropped with it.
+        if !(opcode.starts() || continues) || !fits {
             return Ok(());
         }
         if psn != self.expected {
@@ -91,9 +96,13 @@ impl Receiver {
     /// Makes sure that there is a receive; `false` if none is posted.
     fn provide(&mut self, card: &mut Card, own: &Parameters) -> Result<bool, Failure> {
         if self.receive.is_none() {
-            self.receive = card.take_receive(own.number).map_err(|_| Failure::Queue)?;
+            self.receive = card.take_receive(own.number).map_err(|_| {
+                card.explain(own.number, &Reason::UnreadableReceive);
+                Failure::Queue
+            })?;
             if self.receive.is_none() {
                 card.count(own.number, counter::OUT_OF_BUFFER);
+                card.explain(own.number, &Reason::NoReceive);
             }
         }
         Ok(self.receive.is_some())
@@ -117,7 +126,7 @@ impl Receiver {
         let Some(wqe) = self.receive.take() else { return Ok(()) };
         let total = done + payload.len() as u64;
         let inline = rides_in_cqe(card, own.number, header, payload);
-        check_room(&wqe, total)
+        check_room(card, &wqe, total, 0)
             .and_then(|()| if inline { Ok(()) } else { deliver(card, &wqe, done, payload) })
             .map_err(|syndrome| Failure::Receive(wqe.taken(), syndrome))?;
         if header.opcode.ends() {
@@ -146,16 +155,17 @@ impl Receiver {
         };
         let write = match begun.and_then(|write| write.with(header, payload)) {
             Ok(write) => write,
-            Err(error) => {
-                tracing::debug!(qp = own.number, ?header, ?error, "a WRITE is dropped");
+            Err(WriteError::Invalid(reason)) => {
+                card.explain(own.number, &reason);
                 return Ok(());
             }
+            // Its reason was told with the key.
+            Err(WriteError::Denied(_)) => return Ok(()),
         };
         if header.immediate.is_some() && !self.provide(card, own)? {
             return Ok(());
         }
-        if let Err(denied) = write.put(card, own.domain(), payload) {
-            tracing::debug!(qp = own.number, ?denied, "a WRITE is dropped");
+        if write.put(card, own.domain(), payload).is_err() {
             return Ok(());
         }
         match write.complete() {

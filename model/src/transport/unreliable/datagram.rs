@@ -10,9 +10,10 @@ use crate::object::Special;
 use crate::queue::{Address, Syndrome};
 use crate::transport;
 use crate::wire::{Deth, Ecn, Global, RoceVersion, Route, route};
+use crate::work::Reason;
 
 /// Room at the head of each receive for the packet's global route header, used or not.
-const ROOM: u32 = route::GRH as u32;
+const ROOM: u64 = route::GRH as u64;
 /// A Q_Key with this bit stands for the sender's own (IBA 1.3, 10.2.5).
 const OWN_KEY: u32 = 1 << 31;
 
@@ -65,23 +66,31 @@ pub(super) fn receive(
 ) -> Result<(), Failure> {
     let Packet { header, payload, bytes } = *packet;
     let Some(datagram) = header.datagram else { return Ok(()) };
-    if datagram.q_key != own.q_key || payload.len() > own.mtu as usize {
-        tracing::debug!(qp = own.number, ?datagram, "a datagram dropped");
+    if datagram.q_key != own.q_key {
+        card.explain(own.number, &Reason::QKey { shown: datagram.q_key, own: own.q_key });
+        return Ok(());
+    }
+    if payload.len() > own.mtu as usize {
+        card.explain(own.number, &Reason::Unfit { length: payload.len(), mtu: own.mtu });
         return Ok(());
     }
     let wqe = match card.take_receive(own.number) {
         Ok(Some(wqe)) => wqe,
         Ok(None) => {
             card.count(own.number, query_q_counter_out::OUT_OF_BUFFER);
+            card.explain(own.number, &Reason::NoReceive);
             return Ok(());
         }
-        Err(_) => return Err(Failure::Queue),
+        Err(_) => {
+            card.explain(own.number, &Reason::UnreadableReceive);
+            return Err(Failure::Queue);
+        }
     };
-    let length = ROOM + payload.len() as u32;
+    let length = ROOM as u32 + payload.len() as u32;
     let shown = header.route.shown(bytes);
-    check_room(&wqe, length.into())
+    check_room(card, &wqe, payload.len() as u64, ROOM)
         .and_then(|()| shown.as_ref().map_or(Ok(()), |shown| put(card, &wqe, 0, shown)))
-        .and_then(|()| put(card, &wqe, ROOM.into(), payload))
+        .and_then(|()| put(card, &wqe, ROOM, payload))
         .map_err(|syndrome| Failure::Receive(wqe.taken(), syndrome))?;
     let mut held = received(own, header, operation(header), wqe.taken(), length);
     held.sender = Some((datagram.source, shown.is_some()));

@@ -17,6 +17,7 @@ use super::{Completion, Notes, Outcome, Packet, Parameters, Transport};
 use crate::card::Card;
 use crate::object::{Service, State};
 use crate::queue::{FailedWqe, Opcode, QpEvent, Syndrome, Taken};
+use crate::work::Reason;
 use connection::Receiver;
 pub(super) use datagram::route;
 use sender::{Progress, Sender};
@@ -100,6 +101,7 @@ impl Transport for Unreliable {
         let Some(own) = self.parameters else { return };
         let header = packet.header;
         if !datagram::accepts_partition(card, &own, header.p_key) {
+            card.explain(qp, &Reason::Partition { shown: header.p_key, own: own.p_key });
             return;
         }
         let is_accepted = match own.service {

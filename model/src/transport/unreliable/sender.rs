@@ -9,6 +9,7 @@ use crate::card::Card;
 use crate::object::{Service, Special};
 use crate::queue::{Fetch, Protection, SendWqe, Signal, Syndrome};
 use crate::wire::{Header, Opcode, Reth};
+use crate::work::{FOREIGN, Reason};
 
 /// The kind of a request, by what it puts on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +174,10 @@ impl Sender {
             }
             (_, _, kind) => (kind, Some(to(own.route, own.remote))),
         };
+        if kind.is_err() {
+            let (index, opcode) = (wqe.index, wqe.opcode);
+            card.explain(own.number, &Reason::Malformed { index, opcode, what: FOREIGN });
+        }
         let packets = own.packets(length);
         self.current = Some(Request { wqe, kind, header, packets, sent: 0, copied: 0 });
         Ok(true)
@@ -206,8 +211,5 @@ fn packet(
         .frame(length, |to| {
             if to.is_empty() { Ok(()) } else { card.gather(own.domain(), &wqe.data, offset, to) }
         })
-        .map_err(|denied| {
-            tracing::debug!(qp = own.number, ?denied, "cannot gather");
-            Syndrome::LocalProtection(Protection::Gather(denied))
-        })
+        .map_err(|denied| Syndrome::LocalProtection(Protection::Gather(denied)))
 }

@@ -8,7 +8,7 @@ mod commands;
 pub(super) mod methods;
 
 use super::objects::file::CommandFile;
-use super::process::errno::{Errno, Result};
+use super::process::errno::{self, Errno, Result};
 use super::request::ioctl::Attributes;
 
 /// `RDMA_DRIVER_MLX5`.
@@ -26,7 +26,11 @@ pub(super) fn request(file: &CommandFile, argument: u64) -> Result<()> {
     }
     attributes.check(method.attributes)?;
     tracing::trace!(object = header.object, method = header.method, "a request");
+    errno::take_reason();
     (method.serve)(file, &mut attributes).inspect_err(|error| {
         tracing::debug!(object = header.object, method = header.method, errno = error.0, "refused");
+        if let Some(reason) = errno::take_reason() {
+            file.function().enter(|card| card.refused(reason.as_bytes(), error.0));
+        }
     })
 }

@@ -448,6 +448,11 @@ impl Ring {
 impl Function {
     /// Returns the number of the event queue behind a completion vector.
     pub fn eqn(&self, vector: u32) -> Result<u32> {
-        self.eqns.get(vector as usize).copied().ok_or(Errno::EINVAL)
+        self.eqns.get(vector as usize).copied().ok_or_else(|| {
+            let count = self.eqns.len();
+            Errno::EINVAL.because(format_args!(
+                "a completion vector refused: comp_vector is {vector}, and the device has {count}"
+            ))
+        })
     }
 }

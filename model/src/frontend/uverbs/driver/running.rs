@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::super::process::descriptors;
-use super::super::process::errno::{Errno, Result};
+use super::super::process::errno::{self, Errno, Result};
 use super::super::process::trap;
 use super::super::process::{in_children, lock, own_process};
 use super::super::tree::config::{Config, Time};
@@ -15,7 +15,7 @@ use super::registers::Registers;
 use super::umem::Pinned;
 use super::watch;
 use crate::capture::Capture;
-use crate::card::{Card, GidEntry, Identity};
+use crate::card::{Card, Explaining, GidEntry, Identity};
 use crate::clock::Clock;
 use crate::cost::VirtualTime;
 use crate::engine::{Engine, Interrupt, Shield};
@@ -147,6 +147,11 @@ impl Running {
         let identities: Vec<Identity> = offer.identities(seed).collect();
         let tap = tap(&offer.config, &identities, host.as_ref())?;
         let capture = capture(&offer.config, &identities)?;
+        let explaining: Option<&Explaining> =
+            offer.config.explains.then(|| &*Box::leak(Box::default()));
+        if let Some(explaining) = explaining {
+            errno::explain_to(explaining);
+        }
         let make = |(index, identity): (usize, Identity)| {
             let mut card = Card::new(identity, memory.clone(), Clock::real());
             if let Some(host) = &host {
@@ -158,6 +163,9 @@ impl Running {
             }
             if let Some(capture) = &capture {
                 card.capture(capture, index);
+            }
+            if let Some(explaining) = explaining {
+                card.explain_to(explaining, index);
             }
             card
         };
@@ -277,4 +285,5 @@ extern "C" fn forked() {
     trap::forget();
     crate::stores::forget();
     trace::forget();
+    errno::forget();
 }

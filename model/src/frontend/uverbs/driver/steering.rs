@@ -138,7 +138,9 @@ impl Flows {
             // Linux (`fs_core.c`, check_conflicting_ftes): a rule without a tag takes the first one's.
             let retagged = rule.tag.is_some_and(|tag| tag != same.tag.unwrap_or(0));
             if retagged || same.places().is_empty() != rule.places().is_empty() {
-                return Err(Errno::EEXIST);
+                return Err(Errno::EEXIST.because(format_args!(
+                    "ibv_create_flow refused: another flow matches the same packets, with another tag or action"
+                )));
             }
             let before = same.actions.len();
             same.actions.append(&mut rule.actions);

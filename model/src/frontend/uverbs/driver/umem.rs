@@ -53,16 +53,25 @@ impl Umem {
         let last = end.checked_next_multiple_of(PAGE).ok_or(Errno::EINVAL)?;
         let first = address / PAGE * PAGE;
         if length == 0 {
-            return Err(Errno::EINVAL);
+            return Err(Errno::EINVAL
+                .because(format_args!("memory at {address:#x} refused: its length is 0")));
         }
         let pages = (last - first) / PAGE;
         let count = pinned.count.fetch_add(pages, Ordering::AcqRel) + pages;
         let counted = Counted { pinned, pages };
         if count > limit() && !privilege::has(privilege::CAP_IPC_LOCK) {
-            return Err(Errno::ENOMEM);
+            return Err(Errno::ENOMEM.because(format_args!(
+                "memory of {length} bytes at {address:#x} refused: with it {} KiB are locked, and RLIMIT_MEMLOCK \
+                 (ulimit -l) is {} KiB",
+                count * PAGE / 1024,
+                limit() * PAGE / 1024
+            )));
         }
         if !mapped(first, last, writable) {
-            return Err(Errno::EFAULT);
+            let writable = if writable { ", or not writable" } else { "" };
+            return Err(Errno::EFAULT.because(format_args!(
+                "memory of {length} bytes at {address:#x} refused: some of it is not mapped{writable}"
+            )));
         }
         Ok(Self { counted, address, pin: pinned.pins.pin(first..last)? })
     }

@@ -136,14 +136,14 @@ pub(super) fn events(state: &State, fd: Option<c_int>) -> Result<Option<Arc<Even
     }
 }
 
-/// Entries of the ring for so many CQEs: EINVAL for more than the card has.
-fn ring(file: &CommandFile, cqe: u32) -> Result<u32> {
+/// Entries of the ring for so many CQEs: EINVAL for more than the card has. `call` asked for them.
+fn ring(file: &CommandFile, call: &str, cqe: u32) -> Result<u32> {
     let most = file.function().caps.power(cmd_hca_cap::LOG_MAX_CQ_SZ);
-    if cqe == 0 || cqe > most {
-        return Err(Errno::EINVAL);
-    }
-    let entries = (cqe + 1).checked_next_power_of_two().ok_or(Errno::EINVAL)?;
-    if entries > most { Err(Errno::EINVAL) } else { Ok(entries) }
+    let entries = cqe.checked_add(1).and_then(u32::checked_next_power_of_two);
+    entries.filter(|entries| cqe != 0 && *entries <= most).ok_or_else(|| {
+        let most = most - 1;
+        Errno::EINVAL.because(format_args!("{call} refused: cqe is {cqe}, and may be 1 to {most}"))
+    })
 }
 
 fn make(
@@ -165,7 +165,7 @@ fn make(
         return Err(Errno::EOPNOTSUPP);
     }
     let eqn = function.eqn(asked.vector)?;
-    let entries = ring(file, asked.cqe)?;
+    let entries = ring(file, "ibv_create_cq", asked.cqe)?;
     let size_code = match given.cqe_size {
         64 => 0u32,
         128 if given.flags & PADDED == 0 => 1,
@@ -279,7 +279,7 @@ pub(crate) fn resize(file: &CommandFile, request: &Request) -> Result<()> {
     if given.reserved0 != 0 || given.reserved1 != 0 {
         return Err(Errno::EINVAL);
     }
-    let entries = ring(file, asked.cqe)?;
+    let entries = ring(file, "ibv_resize_cq", asked.cqe)?;
     let mut state = file.state();
     let uid = state.context()?.uid;
     let cq = state.get_mut::<Cq>(asked.cq_handle)?;

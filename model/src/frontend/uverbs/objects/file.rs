@@ -1,6 +1,6 @@
 //! An open device: its context and its objects by handle.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -327,8 +327,11 @@ impl State {
         uid: u16,
     ) -> Result<Vec<u8>> {
         let object = self.get::<T>(handle)?;
-        if self.is_used(handle) {
-            return Err(Errno::EBUSY);
+        if let Some(users) = self.users.get(&handle) {
+            let name = type_name::<T>().rsplit("::").next().unwrap_or_default().to_uppercase();
+            return Err(Errno::EBUSY.because(format_args!(
+                "destroying {name} with handle {handle} refused: objects made with it still exist, {users} of them"
+            )));
         }
         let reply = object.destroy(file, uid)?;
         if let Some(object) = self.objects.remove(&handle) {

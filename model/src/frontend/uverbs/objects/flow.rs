@@ -46,13 +46,17 @@ pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
     let (size, priority, count, port) = (usize::from(half(12)), half(14), core[16], core[19]);
     let flags = request.word(20)?;
     if mask != 0 || flags != 0 {
-        return Err(Errno::EOPNOTSUPP);
+        return Err(Errno::EOPNOTSUPP.because(format_args!(
+            "ibv_create_flow refused: comp_mask is {mask:#x} and flags {flags:#x}, and the device has none of them"
+        )));
     }
     privilege::check_raw()?;
     // The size does not include the bytes before the flow itself.
     let specs = core.get(SPECS..SPECS + size).ok_or(Errno::EINVAL)?;
     if u32::from(priority) >= PRIORITIES || port != 1 {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_create_flow refused: priority is {priority} of {PRIORITIES}, and port {port}; the device has port 1"
+        )));
     }
     let Specification { matched, tag, drops, counters } = specification(specs, count)?;
     if kind != NORMAL && count != 0 {
@@ -61,7 +65,11 @@ pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
     let description = counters::description(&request.driver)?;
     let mut state = file.state();
     state.context()?;
-    let tir = state.get::<Qp>(handle)?.raw.as_ref().and_then(|raw| raw.tir).ok_or(Errno::EINVAL)?;
+    let tir = state.get::<Qp>(handle)?.raw.as_ref().and_then(|raw| raw.tir).ok_or_else(|| {
+        Errno::EINVAL.because(format_args!(
+            "ibv_create_flow refused: flows need a raw packet queue pair with a receive queue"
+        ))
+    })?;
     let counter = counters
         .map(|counters| counters::count(file, &mut state, counters, description))
         .transpose()?;
@@ -243,8 +251,16 @@ fn specification(mut specs: &[u8], count: u8) -> Result<Specification> {
             (COUNT, 8) if asked.counters.is_none() => {
                 asked.counters = Some(u32::from_ne_bytes([spec[0], spec[1], spec[2], spec[3]]));
             }
-            (TAG | DROP | COUNT, _) => return Err(Errno::EINVAL),
-            _ => return Err(Errno::EOPNOTSUPP),
+            (TAG | DROP | COUNT, _) => {
+                return Err(Errno::EINVAL.because(format_args!(
+                    "ibv_create_flow refused: an action of type {kind:#x} has the wrong size, or is there twice"
+                )));
+            }
+            _ => {
+                return Err(Errno::EOPNOTSUPP.because(format_args!(
+                    "ibv_create_flow refused: the device does not match by headers of type {kind:#x} (IBV_FLOW_SPEC_*)"
+                )));
+            }
         }
     }
     Ok(asked)

@@ -98,7 +98,10 @@ impl Asked {
 pub(crate) fn register(file: &CommandFile, request: &Request) -> Result<()> {
     let asked: RegMr = user::whole(&request.core)?;
     if asked.start % PAGE != asked.hca_va % PAGE {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_reg_mr_iova refused: address {:#x} and iova {:#x} differ in their place in a page",
+            asked.start, asked.hca_va
+        )));
     }
     check(asked.access_flags)?;
     let mut state = file.state();
@@ -128,8 +131,16 @@ pub(crate) fn register(file: &CommandFile, request: &Request) -> Result<()> {
 /// access.
 fn check(flags: u32) -> Result<()> {
     let remote = flags & (access::REMOTE_WRITE | access::REMOTE_ATOMIC) != 0;
-    if flags & !access::KNOWN != 0 || (remote && flags & access::LOCAL_WRITE == 0) {
-        return Err(Errno::EINVAL);
+    let unknown = flags & !access::KNOWN;
+    if unknown != 0 {
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_reg_mr refused: access has bits that are no rights of a region, {unknown:#x}"
+        )));
+    }
+    if remote && flags & access::LOCAL_WRITE == 0 {
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_reg_mr refused: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE in access as well"
+        )));
     }
     Ok(())
 }
@@ -299,10 +310,16 @@ pub(crate) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
     const ACCESS: u32 = 4;
     let asked: ReregMr = user::whole(&request.core)?;
     if asked.flags == 0 || asked.flags & !(TRANSLATION | DOMAIN | ACCESS) != 0 {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_rereg_mr refused: flags is {:#x}, and IBV_REREG_MR_CHANGE_* are 1 to 7",
+            asked.flags
+        )));
     }
     if asked.flags & TRANSLATION != 0 && asked.start % PAGE != asked.hca_va % PAGE {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_rereg_mr refused: address {:#x} and iova {:#x} differ in their place in a page",
+            asked.start, asked.hca_va
+        )));
     }
     if asked.flags & ACCESS != 0 {
         check(asked.access_flags)?;
@@ -312,7 +329,9 @@ pub(crate) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
     let old = state.get::<Mr>(asked.mr_handle)?;
     // Only a region over the process's memory by address can be registered again.
     if !matches!(old.held, Held::Pinned(_) | Held::OnDemand) {
-        return Err(Errno::EOPNOTSUPP);
+        return Err(Errno::EOPNOTSUPP.because(format_args!(
+            "ibv_rereg_mr refused: only regions of memory by address are registered again"
+        )));
     }
     let before = Asked {
         pd: old.pd,
@@ -376,7 +395,10 @@ pub(crate) fn register_device(file: &CommandFile, attributes: &mut Attributes) -
     let pdn = state.get::<Pd>(pd)?.number;
     let memory = state.get::<Dm>(dm)?;
     if offset > memory.length || length > memory.length - offset {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_reg_dm_mr refused: {length} bytes from {offset} on, and the device memory has {}",
+            memory.length
+        )));
     }
     let start = memory.start + offset;
     let asked = Asked { pd, pdn, start, length, iova: 0, access, key: None };

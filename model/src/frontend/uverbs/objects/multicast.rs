@@ -1,5 +1,7 @@
 //! Multicast groups. The kernel keeps a list of each queue pair's groups, beside the device's own.
 
+use std::net::Ipv6Addr;
+
 use mlx5_sys::ifc::{attach_to_mcg_in, attach_to_mcg_out, opcode};
 
 use super::super::driver::command::Command;
@@ -29,10 +31,16 @@ fn command(file: &CommandFile, opcode: u16, qp: (u16, u32), gid: &[u8; 16]) -> R
 fn asked(file: &CommandFile, qp: &Qp, asked: &Multicast) -> Result<()> {
     let ethernet = file.function().device.link == Link::Roce;
     let lid = (0xc000..0xffff).contains(&asked.mlid);
-    if qp.kind != Kind::Ud || !is_multicast(&asked.gid) || !(lid || ethernet) {
-        return Err(Errno::EINVAL);
+    if qp.kind == Kind::Ud && is_multicast(&asked.gid) && (lid || ethernet) {
+        return Ok(());
     }
-    Ok(())
+    Err(Errno::EINVAL.because(format_args!(
+        "attaching {:#x} to a group, or detaching it, refused: it takes a UD queue pair, a GID of ff00::/8, here \
+         {}, and on InfiniBand an LID from 0xc000 to 0xfffe, here {:#x}",
+        qp.number,
+        Ipv6Addr::from(asked.gid),
+        asked.mlid
+    )))
 }
 
 /// `ATTACH_MCAST`. A second time it does nothing.
@@ -57,7 +65,12 @@ pub(crate) fn detach(file: &CommandFile, request: &Request) -> Result<()> {
     let qp = state.get_mut::<Qp>(given.qp_handle)?;
     asked(file, qp, &given)?;
     let group = (given.mlid, given.gid);
-    let at = qp.groups.iter().position(|known| *known == group).ok_or(Errno::EINVAL)?;
+    let at = qp.groups.iter().position(|known| *known == group).ok_or_else(|| {
+        let number = qp.number;
+        Errno::EINVAL.because(format_args!(
+            "ibv_detach_mcast of {number:#x} refused: the queue pair is not attached to this group"
+        ))
+    })?;
     command(file, opcode::DETACH_FROM_MCG, (qp.uid, qp.number), &given.gid)?;
     qp.groups.swap_remove(at);
     Ok(())

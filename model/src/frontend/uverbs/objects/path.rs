@@ -22,20 +22,35 @@ pub(super) fn check(file: &CommandFile, path: &QpDestination) -> Result<Option<S
     let mut from = None;
     let device = file.function().device;
     if path.port_num != 1 {
-        return Err(Errno::EINVAL);
+        let port = path.port_num;
+        return Err(Errno::EINVAL.because(format_args!(
+            "an address refused: port_num is {port}, and the device has port 1"
+        )));
     }
     if path.is_global != 0 {
         let index = usize::from(path.sgid_index);
-        if index >= device.gid_table_size() {
-            return Err(Errno::EINVAL);
+        let size = device.gid_table_size();
+        if index >= size {
+            return Err(Errno::EINVAL.because(format_args!(
+                "an address refused: sgid_index is {index}, and the GID table has {size} entries"
+            )));
         }
-        from = Some(file.function().gid(index).ok_or(Errno::ENODATA)?);
+        from = Some(file.function().gid(index).ok_or_else(|| {
+            Errno::ENODATA.because(format_args!(
+                "an address refused: entry {index} of the GID table, sgid_index, is empty"
+            ))
+        })?);
     } else if device.link == Link::Roce {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL.because(format_args!(
+            "an address refused: on Ethernet it needs is_global of 1, with sgid_index and dgid"
+        )));
     }
     // Rates are codes of four bits; 0 is whatever the port has.
     if path.static_rate > 20 {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL.because(format_args!(
+            "an address refused: static_rate is {}, and an enum ibv_rate is 20 at most",
+            path.static_rate
+        )));
     }
     Ok(from)
 }
@@ -54,9 +69,13 @@ pub(super) fn resolve(
     let interface = device.netdev.as_ref().map_or(0, |it| it.index);
     match function.engine().neighbours().find(from, &path.dgid, interface) {
         Ok(_) => Ok(()),
-        Err(Unresolved::Family) => Err(Errno::EINVAL),
-        Err(Unresolved::Route) => Err(Errno::ENETUNREACH),
-        Err(Unresolved::Neighbour) => Err(Errno::ETIMEDOUT),
+        Err(Unresolved::Family) => Err(Errno::EINVAL.because(format_args!(
+            "an address refused: the GIDs of sgid_index and dgid are of two families, IPv4 and IPv6"
+        ))),
+        Err(Unresolved::Route) => Err(Errno::ENETUNREACH
+            .because(format_args!("an address refused: there is no route to dgid"))),
+        Err(Unresolved::Neighbour) => Err(Errno::ETIMEDOUT
+            .because(format_args!("an address refused: no neighbour answers for dgid"))),
         Err(Unresolved::Version) => {
             static SAID: Once = Once::new();
             SAID.call_once(|| {

@@ -286,7 +286,16 @@ fn kind(file: &CommandFile, kind: u32, flags: u32) -> Result<Kind> {
         Kind::DcTarget | Kind::DcInitiator => cmd_hca_cap::DCT,
         Kind::RawPacket => cmd_hca_cap::ETH_NET_OFFLOADS,
     };
-    if file.function().caps.has(cap) { Ok(kind) } else { Err(Errno::EOPNOTSUPP) }
+    if file.function().caps.has(cap) {
+        return Ok(kind);
+    }
+    Err(Errno::EOPNOTSUPP.because(match kind {
+        Kind::RawPacket => format_args!(
+            "ibv_create_qp refused: IBV_QPT_RAW_PACKET needs a port that is Ethernet, and this one is \
+             InfiniBand"
+        ),
+        _ => format_args!("ibv_create_qp refused: the device has no queue pairs of this qp_type"),
+    }))
 }
 
 fn make(
@@ -357,6 +366,7 @@ fn make(
     let events = cq::events(state, asked.events)?;
     let answer = file.function().run(command)?;
     let number = create_qp_out::QPN.get(&answer) as u32;
+    file.function().enter(|card| card.expect_requests(number, asked.cap.max_send_wr));
 
     let source = Source::new(asked.user_handle);
     if let Some(queue) = &events {
@@ -410,7 +420,10 @@ impl Parents {
     fn of(state: &State, kind: Kind, asked: &Asked) -> Result<Self> {
         let (dynamic, initiator) = (kind == Kind::DcInitiator, kind == Kind::XrcInitiator);
         if dynamic && (asked.cap.max_recv_wr != 0 || asked.cap.max_recv_sge != 0) {
-            return Err(Errno::EINVAL);
+            return Err(Errno::EINVAL.because(format_args!(
+                "ibv_create_qp refused: a DC initiator receives nothing, so max_recv_wr and max_recv_sge \
+                 are 0"
+            )));
         }
         let srq = asked.srq.map(|srq| state.get::<Srq>(srq)).transpose()?;
         let wrong = asked.xrcd.is_some()
@@ -494,18 +507,32 @@ impl Receives {
 fn receives(caps: &Caps, kind: Kind, asked: &Asked, given: &CreateQpDriver) -> Result<Receives> {
     let most = caps.power(cmd_hca_cap::LOG_MAX_QP_SZ);
     if asked.cap.max_recv_wr > most || given.sq_wqe_count > most {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_create_qp refused: max_recv_wr is {}, the send queue has {} blocks, and max_qp_wr of the \
+             device is {most}",
+            asked.cap.max_recv_wr, given.sq_wqe_count
+        )));
     }
     let Receives { wqes, shift } = Receives::of(kind, asked, given);
+    // Linux (`qp.c`, create_user_qp) compares the library's number with its own, which is 0 for a
+    // queue pair without a receive queue.
+    if wqes == 0 && given.rq_wqe_count != 0 {
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_create_qp refused: a queue pair with an SRQ, or of this qp_type, has no receives of its own, \
+             and this one has room for {}; max_recv_wr and max_recv_sge have to be 0",
+            given.rq_wqe_count
+        )));
+    }
     let powers = [given.sq_wqe_count, wqes];
     if powers.iter().any(|count| *count != 0 && !count.is_power_of_two())
         || (wqes != 0 && !(4..=11).contains(&shift))
         || wqes > most
-        // Linux (`qp.c`, create_user_qp) compares the library's number with its own, which is 0 for a
-        // queue pair without a receive queue.
-        || (wqes == 0 && given.rq_wqe_count != 0)
     {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_create_qp refused: the device has no queue of {wqes} receives of 2^{shift} bytes, or no \
+             queue of {} blocks of sends",
+            given.sq_wqe_count
+        )));
     }
     Ok(Receives { wqes, shift })
 }
@@ -635,7 +662,11 @@ impl Object for Qp {
     /// Refuses to while the queue pair is in multicast groups.
     fn destroy(&self, file: &CommandFile, _uid: u16) -> Result<Vec<u8>> {
         if !self.groups.is_empty() {
-            return Err(Errno::EBUSY);
+            return Err(Errno::EBUSY.because(format_args!(
+                "ibv_destroy_qp of {:#x} refused: it is attached to multicast groups, {} of them",
+                self.number,
+                self.groups.len()
+            )));
         }
         let function = file.function();
         if self.kind == Kind::DcTarget {

@@ -29,35 +29,7 @@ const SQD: u8 = 4;
 const SQE: u8 = 5;
 pub(super) const ERR: u8 = 6;
 
-/// Attributes (`enum ib_qp_attr_mask`).
-pub(crate) mod mask {
-    pub const STATE: u32 = 1 << 0;
-    pub const CUR_STATE: u32 = 1 << 1;
-    pub const EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
-    pub const ACCESS_FLAGS: u32 = 1 << 3;
-    pub const PKEY_INDEX: u32 = 1 << 4;
-    pub const PORT: u32 = 1 << 5;
-    pub const QKEY: u32 = 1 << 6;
-    pub const AV: u32 = 1 << 7;
-    pub const PATH_MTU: u32 = 1 << 8;
-    pub const TIMEOUT: u32 = 1 << 9;
-    pub const RETRY_CNT: u32 = 1 << 10;
-    pub const RNR_RETRY: u32 = 1 << 11;
-    pub const RQ_PSN: u32 = 1 << 12;
-    pub const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
-    pub const ALT_PATH: u32 = 1 << 14;
-    pub const MIN_RNR_TIMER: u32 = 1 << 15;
-    pub const SQ_PSN: u32 = 1 << 16;
-    pub const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
-    pub const PATH_MIG_STATE: u32 = 1 << 18;
-    pub const CAP: u32 = 1 << 19;
-    pub const DEST_QPN: u32 = 1 << 20;
-    /// Everything the legacy command knows.
-    pub const LEGACY: u32 = (1 << 21) - 1;
-    pub const RATE_LIMIT: u32 = 1 << 25;
-    /// Everything the extended command knows.
-    pub const EXTENDED: u32 = LEGACY | RATE_LIMIT;
-}
+pub(crate) mod mask;
 
 use mask::{
     ACCESS_FLAGS, ALT_PATH, AV, CUR_STATE, DEST_QPN, EN_SQD_ASYNC_NOTIFY, MAX_DEST_RD_ATOMIC,
@@ -270,14 +242,17 @@ fn check(file: &CommandFile, qp: &Qp, asked: &ModifyQp, to: u8) -> Result<Option
     let caps = &file.function().caps;
     let device = file.function().device;
     let has = |bit: u32| asked.attr_mask & bit != 0;
-    let deeper = |depth: u8, cap: Field| u32::from(depth) > caps.power(cap);
+    let number = qp.number;
     if has(AV) {
         sender = path::check(file, &asked.destination)?;
         if qp.kind.is_connected() {
             path::resolve(file, sender.as_ref(), &asked.destination)?;
         }
         if has(STATE) && to == RTR && qp.port != 0 && asked.destination.port_num != qp.port {
-            return Err(Errno::EINVAL);
+            return Err(Errno::EINVAL.because(format_args!(
+                "ibv_modify_qp of {:#x} refused: ah_attr.port_num is {}, and INIT chose port {}",
+                qp.number, asked.destination.port_num, qp.port
+            )));
         }
     }
     if has(ALT_PATH) {
@@ -286,32 +261,66 @@ fn check(file: &CommandFile, qp: &Qp, asked: &ModifyQp, to: u8) -> Result<Option
         path::check(file, &alternate)?;
         // Linux keeps alternate paths to InfiniBand.
         if device.link == Link::Roce {
-            return Err(Errno::EINVAL);
+            return Err(Errno::EINVAL.because(format_args!(
+                "ibv_modify_qp of {number:#x} refused: alternate paths exist on InfiniBand alone"
+            )));
         }
-        if usize::from(asked.alt_pkey_index) >= device.pkey_table_size() || asked.alt_timeout > 31 {
-            return Err(Errno::EINVAL);
+        let (pkey, keys) = (asked.alt_pkey_index, device.pkey_table_size());
+        if usize::from(pkey) >= keys || asked.alt_timeout > 31 {
+            return Err(Errno::EINVAL.because(format_args!(
+                "ibv_modify_qp of {number:#x} refused: alt_pkey_index is {pkey} of {keys}, and alt_timeout {} of 0 \
+                 to 31",
+                asked.alt_timeout
+            )));
         }
     }
-    let wrong = (has(PORT) && asked.port_num != 1)
-        || (has(PKEY_INDEX) && usize::from(asked.pkey_index) >= device.pkey_table_size())
-        || (has(MAX_QP_RD_ATOMIC) && deeper(asked.max_rd_atomic, cmd_hca_cap::LOG_MAX_RA_RES_QP))
-        || (has(MAX_DEST_RD_ATOMIC)
-            && deeper(asked.max_dest_rd_atomic, cmd_hca_cap::LOG_MAX_RA_REQ_QP))
-        || (has(PATH_MTU) && qp.kind != Kind::Ud && !(1..=5).contains(&asked.path_mtu))
-        || (has(TIMEOUT) && asked.timeout > 31)
-        || (has(RETRY_CNT) && asked.retry_cnt > 7)
-        || (has(RNR_RETRY) && asked.rnr_retry > 7)
-        || (has(MIN_RNR_TIMER) && asked.min_rnr_timer > 31)
-        || (has(PATH_MIG_STATE) && asked.path_mig_state > 2)
-        || (has(DEST_QPN) && asked.dest_qp_num > 0xff_ffff)
-        || has(mask::CAP);
-    if wrong { Err(Errno::EINVAL) } else { Ok(sender) }
+    let power = |cap: Field| caps.power(cap);
+    let (initiated, answered) =
+        (power(cmd_hca_cap::LOG_MAX_RA_RES_QP), power(cmd_hca_cap::LOG_MAX_RA_REQ_QP));
+    let mtu = if qp.kind == Kind::Ud { 1 } else { asked.path_mtu.into() };
+    let limits = [
+        (PORT, "port_num", asked.port_num.into(), (1, 1)),
+        (
+            PKEY_INDEX,
+            "pkey_index",
+            asked.pkey_index.into(),
+            (0, device.pkey_table_size() as u32 - 1),
+        ),
+        (MAX_QP_RD_ATOMIC, "max_rd_atomic", asked.max_rd_atomic.into(), (0, initiated)),
+        (MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", asked.max_dest_rd_atomic.into(), (0, answered)),
+        (PATH_MTU, "path_mtu", mtu, (1, 5)),
+        (TIMEOUT, "timeout", asked.timeout.into(), (0, 31)),
+        (RETRY_CNT, "retry_cnt", asked.retry_cnt.into(), (0, 7)),
+        (RNR_RETRY, "rnr_retry", asked.rnr_retry.into(), (0, 7)),
+        (MIN_RNR_TIMER, "min_rnr_timer", asked.min_rnr_timer.into(), (0, 31)),
+        (PATH_MIG_STATE, "path_mig_state", asked.path_mig_state.into(), (0, 2)),
+        (DEST_QPN, "dest_qp_num", asked.dest_qp_num, (0, 0xff_ffff)),
+    ];
+    for (bit, name, value, (least, most)) in limits {
+        if has(bit) && !(least..=most).contains(&value) {
+            return Err(Errno::EINVAL.because(format_args!(
+                "ibv_modify_qp of {number:#x} refused: {name} is {value}, and may be {least} to {most}"
+            )));
+        }
+    }
+    if has(mask::CAP) {
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_modify_qp of {number:#x} refused: sizes of a queue pair do not change"
+        )));
+    }
+    Ok(sender)
 }
 
 /// Returns the rate that a request sets; one of no kbit/s removes the limit.
 fn rate(asked: &ModifyQp, driver: &ModifyQpDriver, kbps: u32) -> Option<Rate> {
     let rate = Rate { kbps, burst: driver.max_burst_sz, packet: driver.typical_pkt_sz };
     (asked.attr_mask & mask::RATE_LIMIT != 0).then_some(rate)
+}
+
+/// The name of a state, an `enum ibv_qp_state`.
+fn state_name(state: u8) -> &'static str {
+    const NAMES: [&str; 7] = ["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"];
+    NAMES.get(usize::from(state)).copied().unwrap_or("a state that does not exist")
 }
 
 /// Changes a queue pair. Gives the number of a target of dynamic connections that has just been
@@ -334,17 +343,44 @@ fn change(
     let from = if has(CUR_STATE) { asked.cur_qp_state } else { qp.state };
     let to = if has(STATE) { asked.qp_state } else { from };
     if has(CUR_STATE) && !matches!(from, RTR | RTS | SQD | SQE) {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_modify_qp of {:#x} refused: cur_qp_state is {}, and may be RTR, RTS, SQD or SQE",
+            qp.number,
+            state_name(from)
+        )));
     }
-    let (needed, mut besides) = transition(qp.kind, from, to).ok_or(Errno::EINVAL)?;
+    let moves = || {
+        let number = qp.number;
+        format!(
+            "ibv_modify_qp of {number:#x} from {} to {} refused",
+            state_name(from),
+            state_name(to)
+        )
+    };
+    let (needed, mut besides) = transition(qp.kind, from, to).ok_or_else(|| {
+        Errno::EINVAL.because(format_args!("{}: no queue pair of its type may do it", moves()))
+    })?;
     // Linux limits the rates of raw packet queues alone.
     if qp.kind == Kind::RawPacket && matches!((from, to), (RTR | RTS, RTS)) {
         besides |= mask::RATE_LIMIT;
     } else if has(mask::RATE_LIMIT) {
-        return Err(Errno::EOPNOTSUPP);
+        return Err(Errno::EOPNOTSUPP.because(format_args!(
+            "{}: IBV_QP_RATE_LIMIT is for raw packet queue pairs in RTS",
+            moves()
+        )));
     }
-    if asked.attr_mask & needed != needed || asked.attr_mask & !(needed | besides | STATE) != 0 {
-        return Err(Errno::EINVAL);
+    let (missing, extra) =
+        (needed & !asked.attr_mask, asked.attr_mask & !(needed | besides | STATE));
+    if missing != 0 || extra != 0 {
+        let lacks = (missing != 0).then(|| format!("lacks {}", mask::names(missing)));
+        let has =
+            (extra != 0).then(|| format!("has {}, which it does not take", mask::names(extra)));
+        let both: Vec<String> = lacks.into_iter().chain(has).collect();
+        return Err(Errno::EINVAL.because(format_args!(
+            "{}: attr_mask {}",
+            moves(),
+            both.join(", and ")
+        )));
     }
     let sender = check(file, qp, asked, to)?;
     if from == RESET && to == RESET {

@@ -174,7 +174,14 @@ fn make(
     let given: CreateSrqDriver = user::lenient(driver);
     let pdn = state.get::<Pd>(asked.pd)?.number;
     let most = function.caps.power(cmd_hca_cap::LOG_MAX_SRQ_SZ);
-    if given.reserved0 != 0 || given.reserved1 != 0 || asked.max_wr >= most {
+    if asked.max_wr >= most {
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_create_srq refused: max_wr is {}, and max_srq_wr of the device is {}",
+            asked.max_wr,
+            most - 1
+        )));
+    }
+    if given.reserved0 != 0 || given.reserved1 != 0 {
         return Err(Errno::EINVAL);
     }
     let wqes = (asked.max_wr + 1).next_power_of_two();
@@ -366,13 +373,17 @@ pub(crate) fn modify(file: &CommandFile, request: &Request) -> Result<()> {
     let uid = state.context()?.uid;
     let srq = state.get::<Srq>(asked.srq_handle)?;
     if asked.attr_mask & SIZE != 0 {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL
+            .because(format_args!("ibv_modify_srq refused: the size of an SRQ does not change")));
     }
     if asked.attr_mask & LIMIT == 0 {
         return Ok(());
     }
     if asked.srq_limit >= srq.wqes {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EINVAL.because(format_args!(
+            "ibv_modify_srq refused: srq_limit is {}, and the SRQ has {} receives",
+            asked.srq_limit, srq.wqes
+        )));
     }
     if srq.xrcd.is_some() {
         /// `MLX5_ARM_XRC_SRQ_IN_OP_MOD_XRC_SRQ`

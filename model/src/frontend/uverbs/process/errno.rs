@@ -1,4 +1,11 @@
-//! Error numbers of the kernel's interface.
+//! Error numbers of the kernel's interface, and why they were given.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::{fmt, ptr};
+
+use crate::card::Explaining;
 
 /// An errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +18,15 @@ macro_rules! errnos {
     ($($name:ident)*) => {
         impl Errno {
             $(#[allow(missing_docs)] pub const $name: Self = Self(libc::$name);)*
+
+            /// Its name.
+            fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                    Self::ENOTSUPP => "ENOTSUPP",
+                    _ => "an error without a name",
+                }
+            }
         }
     };
 }
@@ -23,6 +39,44 @@ errnos! {
 impl Errno {
     /// The kernel's own, which is none of the C library's.
     pub const ENOTSUPP: Self = Self(524);
+}
+
+/// Where reasons of refusals go; null for nowhere.
+static EXPLAINING: AtomicPtr<Explaining> = AtomicPtr::new(ptr::null_mut());
+
+thread_local! {
+    /// What the thread's current request told.
+    static LAST: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Returns what the thread told since the last call, if it told something.
+pub(in crate::frontend) fn take_reason() -> Option<String> {
+    LAST.take()
+}
+
+/// Writes reasons of refusals to standard error from now on.
+pub(in crate::frontend) fn explain_to(explaining: &'static Explaining) {
+    EXPLAINING.store(ptr::from_ref(explaining).cast_mut(), Ordering::Release);
+}
+
+/// Reasons go nowhere from now on: in the child of a fork, whose parent may have been writing one.
+pub(in crate::frontend) fn forget() {
+    EXPLAINING.store(ptr::null_mut(), Ordering::Release);
+}
+
+impl Errno {
+    /// Tells why a request is refused, with cause and cure. Returns the errno.
+    #[cold]
+    #[track_caller]
+    pub fn because(self, why: fmt::Arguments<'_>) -> Self {
+        let why = why.to_string();
+        // SAFETY: it is null, or of a reference without an end to shared data.
+        if let Some(explaining) = unsafe { EXPLAINING.load(Ordering::Acquire).as_ref() } {
+            explaining.call(Location::caller(), &why, self.name());
+        }
+        LAST.set(Some(why));
+        self
+    }
 }
 
 impl From<crate::memory::Fault> for Errno {

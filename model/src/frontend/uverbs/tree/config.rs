@@ -148,6 +148,8 @@ pub(crate) struct Config {
     pub trace: Option<(String, Detail)>,
     /// Output of the capture.
     pub capture: Option<String>,
+    /// Whether reasons of refusals and failures go to standard error.
+    pub explains: bool,
     /// The generation that the devices stand for.
     pub profile: Profile,
     /// State of the ports.
@@ -189,6 +191,7 @@ const VARIABLES: &[&str] = &[
     "MLX5_MODEL_PREFETCH",
     "MLX5_MODEL_PRIVILEGE",
     "MLX5_MODEL_PROFILE",
+    "MLX5_MODEL_REASONS",
     "MLX5_MODEL_TIME",
     "MLX5_MODEL_TIMEOUTS",
     "MLX5_MODEL_TRACE",
@@ -285,6 +288,7 @@ impl Config {
         let detail = detail.unwrap_or(Detail::Replay);
         let trace = file(get, "MLX5_MODEL_TRACE")?.map(|name| (name, detail));
         let capture = file(get, "MLX5_MODEL_CAPTURE")?;
+        let explains = choose(get, "MLX5_MODEL_REASONS", &[("none", false), ("stderr", true)])?;
         let port = choose(
             get,
             "MLX5_MODEL_PORT",
@@ -330,6 +334,7 @@ impl Config {
             counter_sets: counter_sets.unwrap_or_default(),
             trace,
             capture,
+            explains: explains.unwrap_or(false),
             profile,
             port,
             log_mtu,

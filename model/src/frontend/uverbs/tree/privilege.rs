@@ -30,7 +30,10 @@ pub(crate) fn check_raw() -> Result<()> {
         return Ok(());
     }
     match discovery() {
-        Discovery::On(offer) if offer.config.privilege == Privilege::Checked => Err(Errno::EPERM),
+        Discovery::On(offer) if offer.config.privilege == Privilege::Checked => Err(Errno::EPERM
+            .because(format_args!(
+                "a raw packet queue pair or a flow refused: the process has no CAP_NET_RAW"
+            ))),
         _ => {
             REPORTED.call_once(|| {
                 complain!(

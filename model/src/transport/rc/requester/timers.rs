@@ -7,6 +7,7 @@ use crate::card::Card;
 use crate::queue::Syndrome;
 use crate::transport::Parameters;
 use crate::transport::timing::{self, Kind as Timeout, Schedule};
+use crate::work::Reason;
 
 /// RNR retry count that means unlimited retries.
 const FOR_EVER: u8 = 7;
@@ -34,8 +35,17 @@ impl Requester {
         self.start_again(own);
         self.rnr_retries = own.rnr_retries;
         self.rewound = false;
+        self.foreign = None;
         let outstanding = self.high != self.unacknowledged;
         self.ack_until = if outstanding { self.next_timeout(own, now) } else { None };
+    }
+
+    /// Returns why no answer came.
+    pub(in crate::transport) fn silence(&self) -> Reason {
+        match self.foreign {
+            Some(shown) => Reason::OtherPsn { own: self.unacknowledged.get(), shown: shown.get() },
+            None => Reason::Silent(self.timed_out + 1),
+        }
     }
 
     /// Lets requests be sent as often as if they were new.

@@ -178,6 +178,7 @@ fn a_value_that_is_not_known_is_refused_by_name() {
         ("MLX5_MODEL_FAULTS", "los"),
         ("MLX5_MODEL_FAULTS", "/no/such/file"),
         ("MLX5_MODEL_NODE", "gone"),
+        ("MLX5_MODEL_REASONS", "yes"),
         ("MLX5_MODEL_UAR", "none"),
         ("MLX5_MODEL_TIME", "fast"),
         ("MLX5_MODEL_NETWORK", "eth0"),
