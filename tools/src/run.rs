@@ -1,5 +1,6 @@
 //! `mlx5 run`: runs a program on the model.
 
+use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -26,6 +27,9 @@ pub struct Arguments {
     program: Vec<OsString>,
 }
 
+/// The model's variable for reasons of refusals and failures. One that the caller has set stays.
+const REASONS: &str = "MLX5_MODEL_REASONS";
+
 const EXAMPLES: &str = "\
 Examples:
   mlx5 run -- ibv_devinfo -v
@@ -39,9 +43,10 @@ impl Arguments {
     pub(crate) fn run(&self) -> Result {
         let folder = Folder::new()?;
         let library = self.library.as_deref();
+        let reasons = env::var_os(REASONS).unwrap_or_else(|| "stderr".into());
         let (bed, stdout) = (Bed::Model, Stdout::Own);
         let program = Program { words: &self.program, library, bed, stdout };
-        let mut child = program.start(&folder, &[])?;
+        let mut child = program.start(&folder, &[(REASONS, &reasons)])?;
         Ok(outcome(wait(&mut child)))
     }
 }

@@ -186,7 +186,10 @@ fn as_many_as_the_cq_holds_or_polls_in_time_are_right() {
     for manner in ["poll", "wait", "silent"] {
         let (report, lines) = Waiting::start(&[UNPOLLED, "8", manner]).end(0);
         assert_eq!((names(&report).len(), report.get("overruns")), (0, None), "{report}");
-        assert!(!lines.iter().any(|line| line.contains("mlx5:")), "{lines:?}");
+        // Some WRITEs are for a queue pair that never leaves RESET, which is told once.
+        let told = lines.iter().filter(|line| line.contains("mlx5:"));
+        assert!(told.clone().all(|line| line.contains("a packet dropped")), "{lines:?}");
+        assert!(told.count() <= 1, "{lines:?}");
     }
 }
 

@@ -48,6 +48,7 @@ const PACKAGES: &[Package] = &[
             ("info", &["info"]),
             ("lint", &["lint"]),
             ("monitor", &["monitor"]),
+            ("run", &["reasons"]),
             ("trace", &["trace"]),
             ("perf", &["perf_outputs"]),
         ],

@@ -12,10 +12,11 @@ use mlx5::devx::ifc::{
 };
 use mlx5::diag::lint::{Defect, Facts, Finding, Lint, Segment, Side, Transport, reversed_key};
 use mlx5_model::object::Service;
-use mlx5_model::trace::{Event, Mistake, Observed, ReadError, Reader, What};
+use mlx5_model::trace::{Call, Event, Mistake, Observed, ReadError, Reader, What};
 
-use super::report::{Overrun, Report};
+use super::report::{Overrun, Reason, Report};
 use crate::output::say;
+use crate::trace::refused::{is_sentence, sentence};
 
 /// A WQE's ctrl segment.
 const CTRL: usize = 16;
@@ -124,6 +125,12 @@ impl Stream {
                 }
                 report.overrun(overrun);
             }
+            What::Observed(Observed::Reason { qp, text }) => {
+                self.reason(Some(qp), &text, report);
+            }
+            What::Entered(Call::Refused { request, .. }) if is_sentence(&sentence(&request)) => {
+                self.reason(None, &request, report);
+            }
             // Reported with the WQE, as its wrong index.
             What::Observed(Observed::Mistake { mistake: Mistake::MisplacedWqe, .. }) => {}
             What::Observed(Observed::Mistake { mistake, count }) => {
@@ -134,6 +141,16 @@ impl Stream {
                 report.doorbell(mistake.words(), count);
             }
             _ => {}
+        }
+    }
+
+    /// Adds a reason to the report, and shows it at once if the program runs.
+    fn reason(&self, qpn: Option<u32>, says: &[u8], report: &mut Report) {
+        let says = sentence(says);
+        let reason = Reason { process: self.process, qpn, says };
+        let line = format!("process {}, {reason}", self.process.unwrap_or_default());
+        if report.reason(reason) && self.is_live {
+            say!("{line}");
         }
     }
 

@@ -21,6 +21,9 @@ pub(super) struct Report {
     /// CQs that overran.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     overruns: Vec<Overrun>,
+    /// Why the model refused, failed or dropped something.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasons: Vec<Reason>,
     #[serde(skip)]
     verbose: bool,
 }
@@ -74,6 +77,38 @@ pub(super) struct Overrun {
     pub cqes: Option<u32>,
 }
 
+/// Why the model refused, failed or dropped something. The defect is where the reason
+/// says, which may be another program.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Reason {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<u32>,
+    /// `None` for a request of a program to the driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qpn: Option<u32>,
+    pub says: String,
+}
+
+impl Reason {
+    /// Whether it says the same of the same queue pair, but for values.
+    fn is_alike(&self, other: &Reason) -> bool {
+        fn words(says: &str) -> impl Iterator<Item = &str> {
+            says.split(' ').filter(|word| !word.contains(|c: char| c.is_ascii_digit()))
+        }
+        let subject = |it: &Reason| (it.process, it.qpn);
+        subject(self) == subject(other) && words(&self.says).eq(words(&other.says))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(qpn) = self.qpn {
+            write!(f, "QP {qpn:#x}: ")?;
+        }
+        f.write_str(&self.says)
+    }
+}
+
 impl fmt::Display for Overrun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "defect cq-overrun: CQ {:#x}", self.cqn)?;
@@ -97,12 +132,13 @@ impl Report {
             queues: Vec::new(),
             doorbells: Vec::new(),
             overruns: Vec::new(),
+            reasons: Vec::new(),
             verbose,
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.wqes == 0 && self.defects == 0 && self.suspicious == 0
+        self.wqes == 0 && self.defects == 0 && self.suspicious == 0 && self.reasons.is_empty()
     }
 
     pub fn defects(&self) -> usize {
@@ -131,14 +167,28 @@ impl Report {
         self.overruns.push(overrun);
     }
 
+    /// Adds a reason, if none that differs in its values alone is there yet. Returns whether it was added.
+    pub fn reason(&mut self, reason: Reason) -> bool {
+        /// More than anybody reads.
+        const MOST: usize = 1000;
+        let is_new =
+            self.reasons.len() < MOST && !self.reasons.iter().any(|it| it.is_alike(&reason));
+        if is_new {
+            self.reasons.push(reason);
+        }
+        is_new
+    }
+
     /// Sets the number of processes. With several, each queue names its process.
     pub fn of_processes(&mut self, count: usize) {
         if count > 1 {
             self.queues.sort_by_key(|queue| queue.process);
             self.overruns.sort_by_key(|overrun| overrun.process);
+            self.reasons.sort_by_key(|reason| reason.process);
         } else {
             self.queues.iter_mut().for_each(|queue| queue.process = None);
             self.overruns.iter_mut().for_each(|overrun| overrun.process = None);
+            self.reasons.iter_mut().for_each(|reason| reason.process = None);
         }
     }
 
@@ -220,6 +270,13 @@ impl fmt::Display for Report {
                 write!(f, "process {process}, ")?;
             }
             writeln!(f, "{overrun}")?;
+        }
+        for reason in &self.reasons {
+            f.write_str("  reason: ")?;
+            if let Some(process) = reason.process {
+                write!(f, "process {process}, ")?;
+            }
+            writeln!(f, "{reason}")?;
         }
         write!(
             f,

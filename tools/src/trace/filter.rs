@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Port,
     /// A reset of the device's function, or an event that the function reports
     Function,
+    /// Why the device refused, failed or dropped something
+    Reason,
     /// A mistake of software that the device does not report
     Mistake,
 }
@@ -41,13 +43,14 @@ impl Kind {
             Kind::Interrupt => "interrupt",
             Kind::Port => "port",
             Kind::Function => "function",
+            Kind::Reason => "reason",
             Kind::Mistake => "mistake",
         }
     }
 }
 
 /// The kinds shown by default. Packets and interrupts are left out, since they are many.
-const USUAL: [Kind; 8] = [
+const USUAL: [Kind; 9] = [
     Kind::Command,
     Kind::Doorbell,
     Kind::Wqe,
@@ -55,6 +58,7 @@ const USUAL: [Kind; 8] = [
     Kind::Eqe,
     Kind::Port,
     Kind::Function,
+    Kind::Reason,
     Kind::Mistake,
 ];
 
@@ -70,7 +74,7 @@ pub struct Filter {
     /// Only what concerns this CQ; may be repeated
     #[arg(long, value_parser = number, value_name = "CQN")]
     cq: Vec<u32>,
-    /// Only what went wrong: refused commands, error CQEs but for flushed ones, error events, mistakes
+    /// Only what went wrong: refused commands, error CQEs but for flushed ones, error events, reasons, mistakes
     #[arg(long)]
     errors: bool,
 }

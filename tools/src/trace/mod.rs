@@ -12,7 +12,7 @@ pub(crate) mod line;
 mod packet;
 mod print;
 pub(crate) mod recording;
-mod refused;
+pub(crate) mod refused;
 pub(crate) mod run;
 pub(crate) mod story;
 mod wqe;

@@ -21,11 +21,24 @@ fn probe(request: &str, errno: i32) -> Option<&'static str> {
     }
 }
 
+/// A sentence of a recording, which may be damaged: on one line.
+pub(crate) fn sentence(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace(char::is_control, " ")
+}
+
+/// Whether a refusal tells why: those of the model do.
+pub(crate) fn is_sentence(request: &str) -> bool {
+    request.contains(" refused: ")
+}
+
 /// Fills a line with a refused request.
 pub(super) fn tell(line: &mut Line, request: &str, errno: i32) {
     let reason = io::Error::from_raw_os_error(errno);
     let probe = probe(request, errno);
-    line.text = format!("{request} refused by the kernel: {reason}");
+    line.text = match is_sentence(request) {
+        true => format!("{request} ({reason})"),
+        false => format!("{request} refused by the kernel: {reason}"),
+    };
     if let Some(probe) = probe {
         line.text += &format!("; a probe: {probe}");
     }
@@ -42,6 +55,12 @@ mod tests {
         let mut line = Line::new(0, 0, Kind::Command);
         tell(&mut line, request, errno);
         (line.is_error, line.text)
+    }
+
+    #[test]
+    fn a_refusal_of_the_model_has_its_reason() {
+        let (is_error, text) = told("ibv_create_cq refused: cqe is 0", libc::EINVAL);
+        assert!(is_error && text.starts_with("ibv_create_cq refused: cqe is 0 (Invalid"), "{text}");
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl Story {
                 line.is_error = true;
             }
             Call::Refused { request, errno } => {
-                refused::tell(&mut line, &String::from_utf8_lossy(request), *errno);
+                refused::tell(&mut line, &refused::sentence(request), *errno);
             }
             Call::Notice(notice) => {
                 line.text = format!("the function reports {notice:?}");
@@ -253,6 +253,15 @@ impl Story {
                 let s = if *count == 1 { " was" } else { "s were" };
                 line.text = format!("CQ {cq:#x}: {count} CQE{s} overwritten before they were read");
                 line.with("cq", *cq).with("missed", *count);
+                line
+            }
+            Observed::Reason { qp, text } => {
+                let mut line = of(Kind::Reason);
+                let text = refused::sentence(text);
+                line.qps.push(*qp);
+                line.is_error = true;
+                line.text = format!("QP {qp:#x}: {text}");
+                line.with("qp", *qp).with("reason", text);
                 line
             }
             Observed::Mistake { mistake, count } => {

@@ -78,7 +78,7 @@ static void connect_to(struct side *side, uint32_t number, int access)
 		fail("INIT");
 	attr = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = number,
-		.rq_psn = 100, .min_rnr_timer = 1,
+		.rq_psn = is("psn") ? 50 : 100, .min_rnr_timer = 1,
 		.max_dest_rd_atomic = is("read-depth") ? 0 : 4,
 		.ah_attr = { .port_num = 1, .dlid = port.lid },
 	};
