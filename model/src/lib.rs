@@ -43,7 +43,7 @@
 //! | `MLX5_MODEL_OBSERVE` | as `MLX5_MODEL_TRACE`: the output of a recording of what the process does with the kernel's devices, without the model | none |
 //! | `MLX5_MODEL_TIMEOUTS` | the law of transport timers (see [`Timeouts`]): `measured`, `floor-off`, `specification`, `specification:CODE` with the code of the shortest timeout, 0 to 31 | `measured` |
 //! | `MLX5_MODEL_CAPTURE` | a new file (`%p` is the process) for the frames that pass the ports, in pcapng (see [`capture`]) | none |
-//! | `MLX5_MODEL_REASONS` | `none`; `stderr`: a line on standard error for each cause for which a queue pair refuses, fails or loses something, with the values that decided it | `none` |
+//! | `MLX5_MODEL_REASONS` | `none`; `stderr`: a line on standard error for each cause of a refusal, failure or loss, with the values that decided it | `none` |
 //! | `MLX5_MODEL_PORT` | `active`, `disabled`; on InfiniBand also `armed`, `init`, `polling` | `active` |
 //! | `MLX5_MODEL_MTU` | 256, 512, 1024, 2048, 4096: the links' MTU | 4096; RoCE 1024 |
 //! | `MLX5_MODEL_PROFILE` | `complete`, `cx5`, `cx6`, `cx6dx` (RoCE alone), `cx7`: the generation of ConnectX (docs/model.md, "Profiles") | `complete` |

@@ -117,6 +117,7 @@ fn refused_calls_are_told_with_both_values() {
     );
     says("grh", &[&["on Ethernet it needs is_global of 1"]]);
     says("reads", &[&["ibv_modify_qp of 0x", "max_dest_rd_atomic is 200, and may be 0 to 16"]]);
+    says("late", &[&["ibv_reg_mr refused: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE"]]);
     says("busy", &[&["destroying PD with handle ", "objects made with it still exist", "(EBUSY)"]]);
     says(
         "unmapped",
@@ -204,7 +205,7 @@ fn trace_and_lint_show_reasons() {
     let lines: Vec<&str> =
         told.err.lines().filter(|line| line.contains("grants no REMOTE_WRITE")).collect();
     assert_eq!(lines.len(), 1, "{} {}", told.out, told.err);
-    // What standard error leaves out.
+    // A datagram to a queue pair that does not receive yet.
     let told = of(&["trace", "--model", "--kind", "reason", "--"], "refused", "state", 0);
     assert!(told.err.contains("the queue pair is in INIT"), "{} {}", told.out, told.err);
     let linted = of(&["lint", "--model", "--"], "faults", "region-right", 0);

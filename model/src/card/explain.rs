@@ -166,7 +166,7 @@ impl Card {
     }
 }
 
-/// Whether something of a queue pair of this service fails or is lost for good. Reliable ones repeat a packet,
+/// Returns whether something of a queue pair of this service fails or is lost for good. Reliable ones repeat a packet,
 /// and what comes to a queue pair in ERR may be of a peer that does not know yet.
 fn is_final(reason: &Reason, service: Service) -> bool {
     let repeats = matches!(service, Service::Rc | Service::Xrc | Service::Dc);

@@ -101,7 +101,7 @@ pub struct Card {
     pub(crate) tapping: Option<Tapping>,
     /// The capture of the port's frames.
     pub(crate) capturing: Option<Capturing>,
-    /// Who is told why something was refused, failed or dropped.
+    /// The writer of reasons for which something is refused, fails or is dropped.
     told: Option<explain::Told>,
     /// Packets that have arrived for the port's management agent, oldest first. `None` if it has none.
     pub(crate) managed: Option<VecDeque<Frame>>,

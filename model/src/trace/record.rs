@@ -137,7 +137,7 @@ pub enum Call<'a> {
     Look,
     /// The driver refused a request of a program.
     Refused {
-        /// Of a program that was observed, the request's name. Of the model, a sentence: what is refused,
+        /// The request's name if a program was observed. On the model, a sentence: what is refused,
         /// and why.
         request: Cow<'a, [u8]>,
         /// The error number.

@@ -39,7 +39,7 @@ impl Control {
         }
     }
 
-    /// Whether it asks for a CQE also where nothing fails.
+    /// Returns whether it asks for a CQE also where nothing fails.
     pub fn is_signaled(&self) -> bool {
         self.flags & 0x08 != 0
     }

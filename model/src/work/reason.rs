@@ -45,7 +45,7 @@ pub enum Reason {
         length: u64,
         /// Bytes of the receive.
         room: u64,
-        /// Whether the header takes 40 of them.
+        /// The header takes 40 of them.
         has_header: bool,
     },
     /// The receive queue or its record cannot be read.
@@ -78,7 +78,7 @@ pub enum Reason {
         index: u16,
         /// Its opcode byte.
         opcode: u8,
-        /// What is wrong.
+        /// The defect.
         what: &'static str,
     },
     /// A message is longer than the queue pair's longest.
@@ -121,7 +121,7 @@ pub enum Reason {
     NotReady(u8),
 }
 
-/// Of a WQE that the queue pair's transport cannot execute.
+/// The defect of a WQE that the queue pair's transport cannot execute.
 pub const FOREIGN: &str =
     "the queue pair's transport has no such operation, or its segments are others";
 
@@ -141,17 +141,17 @@ pub struct Refusal {
     pub denied: Denied,
     /// The protection domain of the access.
     pub domain: u32,
-    /// What is in the key's place.
+    /// The region in the key's place.
     pub region: Option<Region>,
 }
 
-/// What a device knows of a key.
+/// A key as the device has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Region {
     /// The whole key.
     pub key: u32,
-    /// Whether it is not in use: a window that is not bound, or a key that was invalidated.
+    /// It is not in use: a window that is not bound, or a key that was invalidated.
     pub is_free: bool,
     /// Its protection domain.
     pub domain: u32,
@@ -161,7 +161,7 @@ pub struct Region {
     pub start: u64,
     /// Bytes; `None` where it covers all addresses.
     pub length: Option<u64>,
-    /// What it grants, besides local reads.
+    /// Its rights, besides local reads.
     pub rights: Vec<Access>,
 }
 

@@ -90,7 +90,7 @@ pub(super) struct Reason {
 }
 
 impl Reason {
-    /// Whether it says the same of the same queue pair, but for values.
+    /// Returns whether it says the same of the same queue pair, but for values.
     fn is_alike(&self, other: &Reason) -> bool {
         fn words(says: &str) -> impl Iterator<Item = &str> {
             says.split(' ').filter(|word| !word.contains(|c: char| c.is_ascii_digit()))

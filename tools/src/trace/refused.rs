@@ -26,7 +26,7 @@ pub(crate) fn sentence(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace(char::is_control, " ")
 }
 
-/// Whether a refusal tells why: those of the model do.
+/// Returns whether a refusal has its reason: those of the model do.
 pub(crate) fn is_sentence(request: &str) -> bool {
     request.contains(" refused: ")
 }

@@ -201,6 +201,31 @@ static void forks(void)
 		pthread_join(threads[i], NULL);
 }
 
+static void at_the_end(void *unused)
+{
+	(void)unused;
+	if (ibv_reg_mr(domain, mr->addr, SIZE, IBV_ACCESS_REMOTE_WRITE))
+		fail("not refused");
+}
+
+static void *leave(void *key)
+{
+	at_the_end(NULL);
+	pthread_setspecific(*(pthread_key_t *)key, key);
+	return NULL;
+}
+
+/* A thread has a call refused, and another one while it ends, when its variables are gone. */
+static void late(void)
+{
+	pthread_key_t key;
+	pthread_t thread;
+
+	pthread_key_create(&key, at_the_end);
+	pthread_create(&thread, NULL, leave, &key);
+	pthread_join(thread, NULL);
+}
+
 /* A call that is refused. */
 static void call(void)
 {
@@ -286,6 +311,8 @@ int main(int count, char **arguments)
 		request();
 	else if (is("forks"))
 		forks();
+	else if (is("late"))
+		late();
 	else
 		call();
 	return 0;

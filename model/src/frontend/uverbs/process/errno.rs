@@ -41,17 +41,18 @@ impl Errno {
     pub const ENOTSUPP: Self = Self(524);
 }
 
-/// Where reasons of refusals go; null for nowhere.
+/// The writer of reasons of refusals; null for none.
 static EXPLAINING: AtomicPtr<Explaining> = AtomicPtr::new(ptr::null_mut());
 
 thread_local! {
-    /// What the thread's current request told.
+    /// The reason that the thread's current request told.
     static LAST: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// Returns what the thread told since the last call, if it told something.
+/// Returns the reason that the thread told since the last call. `None` without one, and in a thread that ends
+/// and whose variables are gone: recordings lack reasons of its requests.
 pub(in crate::frontend) fn take_reason() -> Option<String> {
-    LAST.take()
+    LAST.try_with(Cell::take).ok().flatten()
 }
 
 /// Writes reasons of refusals to standard error from now on.
@@ -74,7 +75,8 @@ impl Errno {
         if let Some(explaining) = unsafe { EXPLAINING.load(Ordering::Acquire).as_ref() } {
             explaining.call(Location::caller(), &why, self.name());
         }
-        LAST.set(Some(why));
+        // See `take_reason`.
+        let _ = LAST.try_with(|last| last.set(Some(why)));
         self
     }
 }

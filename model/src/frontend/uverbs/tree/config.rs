@@ -148,7 +148,7 @@ pub(crate) struct Config {
     pub trace: Option<(String, Detail)>,
     /// Output of the capture.
     pub capture: Option<String>,
-    /// Whether reasons of refusals and failures go to standard error.
+    /// Reasons of refusals and failures go to standard error.
     pub explains: bool,
     /// The generation that the devices stand for.
     pub profile: Profile,
