@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mlx5::cqe::{QueueKind, Status};
-use mlx5::ring::{PollError, PostError, QueueError};
-use mlx5::wqe::EncodeError;
+use mlx5::ring::{Excess, PollError, PostError, QueueError};
 
 /// Set this to write the code of the examples into the cookbook.
 const WRITE: &str = "MLX5_WRITE_COOKBOOK";
@@ -97,8 +96,8 @@ fn errors_that_the_cookbook_quotes_say_so() {
         &PostError::CqFull { slots: 64 },
         &PostError::NothingPrepared,
         &PostError::WrongState,
-        &PostError::Encode(EncodeError::InlineTooLong),
-        &PostError::Encode(EncodeError::WordTooShort),
+        &PostError::InlineTooLong(Excess::new(72, 64)),
+        &PostError::WordTooShort,
         &PollError::Overrun,
         &PollError::QueueNotGiven { qpn: 0x42, queue: QueueKind::Receive },
         &QueueError::CqFull { cqes: 63, free: 0, needed: 1 },

@@ -165,7 +165,8 @@ struct mlx5_request {
 	uint32_t flags;                /* MLX5_SIGNALED, ... */
 	const struct ibv_sge *sg_list; /* the payload; READ: where it goes; atomics: 8 bytes for the old value */
 	uint32_t num_sge;
-	uint32_t immediate;            /* *_IMM, in host byte order: ntohl(imm_data) of verbs; MLX5_VLAN: the tag; LARGE_SEND: bytes of payload in a packet */
+	uint32_t immediate;            /* *_IMM, in host byte order: ntohl(imm_data) of verbs; MLX5_VLAN: the tag;
+	                                * LARGE_SEND: bytes of payload in a packet */
 	uint64_t remote_addr;          /* WRITE, READ, atomics: the peer's memory */
 	uint32_t rkey;                 /* its key; *_INVALIDATE: the key that is invalidated */
 	uint32_t reserved;             /* 0 */

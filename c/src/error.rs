@@ -9,7 +9,6 @@ use std::ffi::CString;
 use std::panic::catch_unwind;
 
 use mlx5::ring::{PollError, PostError, QueueError};
-use mlx5::wqe::EncodeError;
 
 use crate::status::Status;
 
@@ -107,9 +106,9 @@ impl From<PostError> for Failed {
         let status = match error {
             PostError::QueueFull { .. } | PostError::CqFull { .. } => Status::QueueFull,
             PostError::NothingSignaled { .. } => Status::NothingSignaled,
-            PostError::Encode(EncodeError::InlineTooLong) => Status::InlineTooLong,
-            PostError::Encode(EncodeError::TooManySges) => Status::TooManySges,
-            PostError::Encode(EncodeError::SgeTooLong) => Status::SgeTooLong,
+            PostError::InlineTooLong(_) => Status::InlineTooLong,
+            PostError::TooManySges(_) => Status::TooManySges,
+            PostError::SgeTooLong { .. } => Status::SgeTooLong,
             PostError::WrongState => Status::QueueStopped,
             PostError::DeviceFailed => Status::DeviceFailed,
             _ => Status::InvalidArgument,

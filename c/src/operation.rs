@@ -3,7 +3,7 @@
 use mlx5::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 use mlx5::ring::{Batch, PostError, SendQueue};
 use mlx5::wqe::{
-    Bits, CompareSwap, DcAddress, EncodeError, EthMultiPacket, EthSend, EthTso, FetchAdd, Inline,
+    Bits, CompareSwap, DcAddress, EthMultiPacket, EthSend, EthTso, FetchAdd, Inline,
     LocalInvalidate, MaskedCompareSwap, MaskedFetchAdd, Nop, PacketList, Payload, PostOn, RdmaRead,
     RdmaWrite, RdmaWriteImm, SendImm, SendInvalidate, SendMessage, Sge, SgeList, UdAddress,
     XrcAddress,
@@ -555,7 +555,7 @@ unsafe fn multi_packet<S: Sink<RawPacket>>(sink: &mut S, request: &Request) -> R
         }
         let mut inline = [Inline(&[]); MOST_PACKETS];
         let Some(inline) = inline.get_mut(..list.len()) else {
-            return Err(PostError::Encode(EncodeError::TooManyPackets).into());
+            return Err(PostError::TooManyPackets.into());
         };
         for (packet, entry) in inline.iter_mut().zip(list) {
             *packet = Inline(inline_bytes(entry)?);

@@ -4,8 +4,8 @@ use core::mem::MaybeUninit;
 use core::ptr::with_exposed_provenance;
 use core::slice;
 
-use mlx5::ring::PostError;
-use mlx5::wqe::{EncodeError, Inline, Payload, Sge};
+use mlx5::ring::{Excess, PostError};
+use mlx5::wqe::{Inline, Payload, Sge};
 
 use crate::error::{Failed, Result};
 use crate::request::{INLINE, Request, entries};
@@ -44,7 +44,8 @@ unsafe fn gather<'a>(list: &[Sge], into: &'a mut [MaybeUninit<u8>; GATHERED]) ->
         // SAFETY: this function's contract.
         let bytes = unsafe { inline_bytes(entry)? };
         let Some(place) = into.get_mut(end..end.saturating_add(bytes.len())) else {
-            return Err(PostError::Encode(EncodeError::InlineTooLong).into());
+            let excess = Excess::new(end.saturating_add(bytes.len()), GATHERED as u32);
+            return Err(PostError::InlineTooLong(excess).into());
         };
         // SAFETY: as many bytes as the place has. Initialized bytes are such that may be none.
         let bytes: &[MaybeUninit<u8>] =

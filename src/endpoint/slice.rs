@@ -6,10 +6,11 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::ib::Access;
 use crate::ring::source::DomainId;
+use crate::ring::{Excess, PostError};
 use crate::verbs::MemoryRegion;
 use crate::wqe::{
-    EncodeError, EncodePayload, EncodeWord, Limits, OldValue, OneSegment, PacketPayload, Payload,
-    Remote, Segment, Segments, Sge, SgeList, Word, data_segment,
+    EncodePayload, EncodeWord, Limits, OldValue, OneSegment, PacketPayload, Payload, Remote,
+    Segment, Segments, Sge, SgeList, Word, data_segment,
 };
 
 /// A part of a memory region that nothing else holds.
@@ -318,7 +319,7 @@ impl EncodePayload for MrSlice {
         self.entry().ds()
     }
 
-    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
         self.entry().check(limits)
     }
 
@@ -342,9 +343,9 @@ impl EncodePayload for Vec<MrSlice> {
         self.iter().map(EncodePayload::ds).sum()
     }
 
-    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
         if self.len() > limits.max_sge as usize {
-            return Err(EncodeError::TooManySges);
+            return Err(PostError::TooManySges(Excess::new(self.len(), limits.max_sge)));
         }
         self.iter().try_for_each(|slice| EncodePayload::check(slice, limits))
     }

@@ -20,10 +20,12 @@ pub use cm::{CmError, RejectReason};
 pub(crate) use command::{Asked, Hex, Name};
 pub use command::{CommandError, Sent, WithheldCommand};
 pub use connect::ConnectError;
-pub use data::{DrainError, PollError, PostError, ProbeError, TagError};
+pub use data::{DrainError, PollError, ProbeError, TagError};
 pub use queue::QueueError;
 pub(crate) use queue::state_name;
 pub use system::{Cause, Errno};
+
+pub use crate::wqe::error::{Excess, PostError};
 
 /// The result of the control path, and of programs that post and poll with `?`.
 ///

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::cqe::Failure;
 use crate::ib::PortState;
-use crate::wqe::EncodeError;
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -190,13 +189,6 @@ impl From<ProbeError> for Error {
     #[inline]
     fn from(error: ProbeError) -> Self {
         Self::Probe(error)
-    }
-}
-
-impl From<EncodeError> for Error {
-    /// Returns [`Error::Post`]: the operation cannot be posted.
-    fn from(error: EncodeError) -> Error {
-        PostError::from(error).into()
     }
 }
 

@@ -102,7 +102,7 @@ pub(crate) mod tags;
 mod tests;
 
 pub(crate) use crate::doorbell::{BlueFlameCopy, UarMapping};
-pub use crate::error::{DrainError, PollError, PostError, QueueError};
+pub use crate::error::{DrainError, Excess, PollError, PostError, QueueError};
 pub(crate) use crate::error::{ProbeError, TagError};
 pub use completion::CqReader;
 pub(crate) use poll::deadline;

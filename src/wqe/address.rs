@@ -31,7 +31,7 @@ mod sealed {
         unsafe fn put<W: Segments>(&self, writer: &mut W);
     }
 }
-use crate::wqe::EncodeError;
+use crate::wqe::PostError;
 pub(super) use sealed::Encode as EncodeAddress;
 
 /// The destination of a request, on a transport whose requests carry it. A reference to an address
@@ -122,7 +122,7 @@ impl<O: Operation, A: Address> Encode for To<O, A> {
     }
 
     #[inline(always)]
-    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
         self.operation.check(limits)
     }
 

@@ -6,7 +6,7 @@
 use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::{RaddrSeg, SEGMENT_SIZE, WQEBB_SIZE};
 
-use super::EncodeError;
+use super::PostError;
 use super::{Block, Limits, Remote, Segment, Segments};
 
 /// 16-byte units of a block.
@@ -16,7 +16,7 @@ const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
 const MOST: u32 = (BF_BUFFER_SIZE / SEGMENT_SIZE) as u32;
 
 mod sealed {
-    use super::{Block, EncodeError, Limits, MOST, Segments, UNITS};
+    use super::{Block, Limits, MOST, PostError, Segments, UNITS};
 
     /// How an operation is encoded as a WQE. Sealed: the queue trusts that `put` writes `body_ds`
     /// units.
@@ -43,7 +43,7 @@ mod sealed {
         /// Size of the WQE without its ctrl segment, in 16-byte units.
         fn body_ds(&self) -> u32;
         /// Checks the operation against the queue's limits.
-        fn check(&self, limits: &Limits) -> Result<(), EncodeError>;
+        fn check(&self, limits: &Limits) -> Result<(), PostError>;
         /// `fm_ce_se` of the ctrl segment.
         fn flags(&self) -> u8;
         /// `imm` of the ctrl segment.
@@ -194,7 +194,7 @@ macro_rules! encode {
             }
 
             #[inline(always)]
-            fn check(&self, _limits: &$crate::wqe::Limits) -> Result<(), $crate::wqe::EncodeError> {
+            fn check(&self, _limits: &$crate::wqe::Limits) -> Result<(), $crate::wqe::PostError> {
                 $(self.$payload.check(_limits)?;)?
                 Ok(())
             }

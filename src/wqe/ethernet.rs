@@ -18,7 +18,7 @@ const ETHERNET_HEADER: usize = 14;
 /// `mlx5dv.h`, `MLX5_ETH_WQE_INSERT_VLAN`.
 const INSERT_VLAN: u16 = 1 << 15;
 
-use crate::wqe::EncodeError;
+use crate::wqe::PostError;
 
 /// The part of a packet in the Ethernet segment.
 #[derive(Clone, Copy, Debug)]
@@ -256,11 +256,11 @@ impl<P: Payload> Encode for EthSend<'_, P> {
     }
 
     #[inline(always)]
-    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
         self.payload.check(limits)?;
         let header = self.start.bytes().len();
         if header > START && !fits(header, self.payload.ds(), limits) {
-            return Err(EncodeError::HeaderLength);
+            return Err(PostError::HeaderLength { bytes: header as u32 });
         }
         Ok(())
     }
@@ -297,11 +297,11 @@ impl<P: Payload> Encode for EthTso<'_, P> {
     }
 
     #[inline(always)]
-    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
         self.payload.check(limits)?;
         let header = self.header.len();
         if header < ETHERNET_HEADER || !fits(header, self.payload.ds(), limits) {
-            return Err(EncodeError::HeaderLength);
+            return Err(PostError::HeaderLength { bytes: header as u32 });
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use mlx5_sys::wqe::opcode;
 
 use super::encode::setters;
 use super::{Code, Encode, Limits, Operation, Segments, Sge, Word, data_segment};
-use crate::wqe::EncodeError;
+use crate::wqe::PostError;
 
 /// DMA memcpy (MMO): a copy from memory to memory by the HCA.
 ///
@@ -62,11 +62,11 @@ impl Encode for DmaMemcpy {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
         match self.from.length {
-            0 => Err(EncodeError::NothingToCopy),
+            0 => Err(PostError::NothingToCopy),
             1..=0x8000_0000 => Ok(()),
-            _ => Err(EncodeError::SgeTooLong),
+            bytes => Err(PostError::SgeTooLong { bytes }),
         }
     }
 

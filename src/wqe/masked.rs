@@ -43,7 +43,7 @@ mod sealed {
         zerocopy::transmute!(super::U128::new(value))
     }
 }
-use crate::wqe::EncodeError;
+use crate::wqe::{Excess, PostError};
 use sealed::{Encode as EncodeNumber, half};
 
 /// The operand of a masked atomic: a number of 4 ([`u32`]), 8 ([`u64`]), 16 ([`u128`]) or 32 bytes
@@ -319,11 +319,11 @@ macro_rules! masked {
             }
 
             #[inline(always)]
-            fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+            fn check(&self, limits: &Limits) -> Result<(), PostError> {
                 if limits.max_sge == 0 {
-                    return Err(EncodeError::TooManySges);
+                    return Err(PostError::TooManySges(Excess::new(1, 0)));
                 }
-                self.old.word(1 << N::LOG).map(|_| ()).ok_or(EncodeError::WordTooShort)
+                self.old.word(1 << N::LOG).map(|_| ()).ok_or(PostError::WordTooShort)
             }
 
             #[inline(always)]

@@ -17,7 +17,7 @@ use crate::ib::{Access, Rc};
 const GROUP: usize = 4;
 
 mod sealed {
-    use super::{Change, EncodeError, Segments};
+    use super::{Change, PostError, Segments};
 
     /// The layout of a key. Sealed: the queue trusts that `put` writes `ds` units.
     pub trait Encode {
@@ -36,7 +36,7 @@ mod sealed {
         #[inline(always)]
         fn amend(&self, _: &mut Change) {}
         /// Checks that the layout can be encoded.
-        fn check(&self) -> Result<(), EncodeError>;
+        fn check(&self) -> Result<(), PostError>;
         /// Writes the segments.
         ///
         /// # Safety
@@ -44,7 +44,7 @@ mod sealed {
         unsafe fn put<W: Segments>(&self, writer: &mut W);
     }
 }
-use crate::wqe::EncodeError;
+use crate::wqe::PostError;
 pub(super) use sealed::Encode as EncodeLayout;
 
 /// The layout of a key.
@@ -79,7 +79,7 @@ impl EncodeLayout for () {
     }
 
     #[inline(always)]
-    fn check(&self) -> Result<(), EncodeError> {
+    fn check(&self) -> Result<(), PostError> {
         Ok(())
     }
 
@@ -111,14 +111,15 @@ macro_rules! list {
             }
 
             #[inline(always)]
-            fn check(&self) -> Result<(), EncodeError> {
+            fn check(&self) -> Result<(), PostError> {
                 // One comparison for all entries, if no length is near the limit.
-                if self.iter().fold(0, |all, entry| all | entry.length) < MAX_SGE_LENGTH
-                    || self.iter().all(|entry| entry.length <= MAX_SGE_LENGTH)
-                {
+                if self.iter().fold(0, |all, entry| all | entry.length) < MAX_SGE_LENGTH {
                     return Ok(());
                 }
-                Err(EncodeError::SgeTooLong)
+                match self.iter().find(|entry| entry.length > MAX_SGE_LENGTH) {
+                    None => Ok(()),
+                    Some(long) => Err(PostError::SgeTooLong { bytes: long.length }),
+                }
             }
 
             #[inline(always)]
@@ -204,10 +205,10 @@ impl EncodeLayout for Interleaved<'_> {
     }
 
     #[inline(always)]
-    fn check(&self) -> Result<(), EncodeError> {
+    fn check(&self) -> Result<(), PostError> {
         let stride = |piece: &Strided| piece.length.checked_add(piece.skip);
         if self.pieces.iter().any(|piece| stride(piece).is_none()) {
-            return Err(EncodeError::StrideTooLong);
+            return Err(PostError::StrideTooLong);
         }
         Ok(())
     }
@@ -297,11 +298,11 @@ impl EncodeLayout for ListAt {
     }
 
     #[inline(always)]
-    fn check(&self) -> Result<(), EncodeError> {
+    fn check(&self) -> Result<(), PostError> {
         let length = self.entries.length;
         // The field counts 16 bits of units.
         if length == 0 || length % 64 != 0 || length >= Self::LONGEST {
-            return Err(EncodeError::TooManyEntries);
+            return Err(PostError::TooManyEntries);
         }
         Ok(())
     }
@@ -391,9 +392,9 @@ impl<L: KeyLayout> Encode for ConfigureKey<L> {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
         if 1 + self.body_ds() > MAX_DS as u32 {
-            return Err(EncodeError::TooManyEntries);
+            return Err(PostError::TooManyEntries);
         }
         self.layout.check()
     }

@@ -8,7 +8,7 @@ use super::{
     Block, Encode, EncodePayload, Inline, InlineBytes, InlineGather, Limits, Operation, Payload,
     Segments, Sge,
 };
-use crate::wqe::EncodeError;
+use crate::wqe::PostError;
 
 /// 16-byte units before the packets: a ctrl segment and an Ethernet segment.
 const BEFORE: u32 = 2;
@@ -111,7 +111,7 @@ impl EncodePayload for MixedPacket<'_> {
     }
 
     #[inline(always)]
-    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
         match self {
             Self::Inline(bytes) => Inline(bytes).check(limits),
             Self::Memory(sge) => sge.check(limits),
@@ -294,27 +294,27 @@ impl<L: PacketList> Encode for EthMultiPacket<L> {
     }
 
     #[inline(always)]
-    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
         let packets = self.packets.packets();
         if limits.max_packets == 0 {
-            return Err(EncodeError::NoMultiPacket);
+            return Err(PostError::NoMultiPacket);
         }
         if packets.is_empty() {
-            return Err(EncodeError::NoPackets);
+            return Err(PostError::NoPackets);
         }
         // So that the sum below does not overflow.
         if packets.len() > limits.max_packets as usize {
-            return Err(EncodeError::TooManyPackets);
+            return Err(PostError::TooManyPackets);
         }
         for packet in packets {
             if packet.length() < ETHERNET_HEADER {
-                return Err(EncodeError::PacketTooShort);
+                return Err(PostError::PacketTooShort);
             }
             // An entry of its own list: a queue without entries still takes packets in memory.
             packet.check(&Limits { max_sge: 1, ..*limits })?;
         }
         if self.body_ds() > BEFORE - 1 + limits.max_packets {
-            return Err(EncodeError::TooManyPackets);
+            return Err(PostError::TooManyPackets);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::{
     Encode, Limits, OldValue, Operation, Payload, Remote, Segment, Segments, Sge, SgeList, Word,
     data_segment,
 };
-use crate::wqe::EncodeError;
+use crate::wqe::{Excess, PostError};
 
 /// Does nothing but take its place in the queue, and complete.
 ///
@@ -406,11 +406,11 @@ macro_rules! atomic {
             }
 
             #[inline(always)]
-            fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+            fn check(&self, limits: &Limits) -> Result<(), PostError> {
                 if limits.max_sge == 0 {
-                    return Err(EncodeError::TooManySges);
+                    return Err(PostError::TooManySges(Excess::new(1, 0)));
                 }
-                self.old.word(8).map(|_| ()).ok_or(EncodeError::WordTooShort)
+                self.old.word(8).map(|_| ()).ok_or(PostError::WordTooShort)
             }
 
             #[inline(always)]

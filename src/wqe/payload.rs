@@ -9,7 +9,7 @@ use super::{Limits, Segment, Segments, Sge, Unit, Word};
 pub(crate) const MAX_SGE_LENGTH: u32 = 1 << 31;
 
 mod sealed {
-    use super::{EncodeError, Limits, Segments, Word};
+    use super::{Limits, PostError, Segments, Word};
 
     /// The local memory of an atomic.
     pub trait EncodeWord {
@@ -31,7 +31,7 @@ mod sealed {
             false
         }
         /// Checks the payload against the queue's limits.
-        fn check(&self, limits: &Limits) -> Result<(), EncodeError>;
+        fn check(&self, limits: &Limits) -> Result<(), PostError>;
         /// Writes the segments.
         ///
         /// # Safety
@@ -59,7 +59,7 @@ mod sealed {
         }
     }
 }
-use crate::wqe::EncodeError;
+use crate::wqe::{Excess, PostError};
 use sealed::Encode;
 pub(crate) use sealed::{Encode as EncodePayload, EncodeWord};
 
@@ -132,8 +132,8 @@ impl EncodeWord for Word {
 ///
 /// ```
 /// # let rig::Link { mut sends, remote, memory: _m, .. } = rig::link()?;
-/// use mlx5::ring::PostError;
-/// use mlx5::wqe::{EncodeError, Inline, RdmaWrite};
+/// use mlx5::ring::{Excess, PostError};
+/// use mlx5::wqe::{Inline, RdmaWrite};
 ///
 /// let text = String::from("hello");
 /// // SAFETY: the payload is copied into the WQE.
@@ -141,7 +141,9 @@ impl EncodeWord for Word {
 /// drop(text);
 /// // SAFETY: the payload would be copied.
 /// let long = unsafe { sends.post(2, RdmaWrite::new(Inline(&[0; 4096]), remote)) };
-/// assert_eq!(long, Err(PostError::Encode(EncodeError::InlineTooLong)));
+/// let most = sends.limits().max_inline;
+/// let expected = PostError::InlineTooLong(Excess::new(4096, most));
+/// assert_eq!(long, Err(expected));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias("IBV_SEND_INLINE", "ibv_wr_set_inline_data"))]
@@ -194,14 +196,14 @@ pub(crate) const TERMINATOR: Segment = zerocopy::transmute!(DataSeg {
 
 /// Returns whether a queue that takes `max` entries takes the list.
 #[inline(always)]
-fn check_list(mut list: impl ExactSizeIterator<Item = Sge>, max: u32) -> Result<(), EncodeError> {
+fn check_list(mut list: impl ExactSizeIterator<Item = Sge>, max: u32) -> Result<(), PostError> {
     if list.len() > max as usize {
-        return Err(EncodeError::TooManySges);
+        return Err(PostError::TooManySges(Excess::new(list.len(), max)));
     }
-    if list.any(|sge| sge.length > MAX_SGE_LENGTH) {
-        return Err(EncodeError::SgeTooLong);
+    match list.find(|sge| sge.length > MAX_SGE_LENGTH) {
+        None => Ok(()),
+        Some(long) => Err(PostError::SgeTooLong { bytes: long.length }),
     }
-    Ok(())
 }
 
 /// Implements a payload for a type that is a list of entries.
@@ -236,7 +238,7 @@ macro_rules! list {
             }
 
             #[inline(always)]
-            fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+            fn check(&self, limits: &Limits) -> Result<(), PostError> {
                 let $this = self;
                 check_list($list, limits.max_sge)
             }
@@ -297,11 +299,12 @@ macro_rules! inline {
             }
 
             #[inline(always)]
-            fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+            fn check(&self, limits: &Limits) -> Result<(), PostError> {
                 let $this = self;
                 let length: usize = $length;
                 if length > limits.max_inline as usize {
-                    return Err(EncodeError::InlineTooLong);
+                    let excess = Excess::new(length, limits.max_inline);
+                    return Err(PostError::InlineTooLong(excess));
                 }
                 Ok(())
             }

@@ -6,7 +6,7 @@ use mlx5_sys::wqe::{CE_ALWAYS, CtrlSeg, MAX_DS, SEGMENT_SIZE, opcode};
 use zerocopy::FromBytes;
 
 use super::{Code, Encode, Limits, Operation, Segments};
-use crate::wqe::EncodeError;
+use crate::wqe::PostError;
 
 /// A WQE as bytes, for operations that this crate has no type for.
 ///
@@ -44,20 +44,20 @@ impl<'a> RawWqe<'a> {
     /// [`CompareSwap`](super::CompareSwap), … are.
     ///
     /// # Errors
-    /// [`EncodeError::WqeLength`], [`EncodeError::WqeSize`].
+    /// [`PostError::WqeLength`], [`PostError::WqeSize`].
     ///
     /// # Safety
     /// - The WQE is one that queue pairs of the transport it is posted on execute.
     /// - Every post of it upholds the contract of [`Batch::ring`](crate::ring::Batch::ring) for all
     ///   memory that it names.
     /// - The caller answers for its effects on memory keys and on other queues.
-    pub unsafe fn new(bytes: &'a [u8]) -> Result<Self, EncodeError> {
-        let (ctrl, body) = CtrlSeg::read_from_prefix(bytes).map_err(|_| EncodeError::WqeLength)?;
+    pub unsafe fn new(bytes: &'a [u8]) -> Result<Self, PostError> {
+        let (ctrl, body) = CtrlSeg::read_from_prefix(bytes).map_err(|_| PostError::WqeLength)?;
         if bytes.len() % SEGMENT_SIZE != 0 || bytes.len() > MAX_DS * SEGMENT_SIZE {
-            return Err(EncodeError::WqeLength);
+            return Err(PostError::WqeLength);
         }
         if (ctrl.qpn_ds.get() & 0x3f) as usize * SEGMENT_SIZE != bytes.len() {
-            return Err(EncodeError::WqeSize);
+            return Err(PostError::WqeSize);
         }
         Ok(Self { ctrl, body, signaled: false })
     }
@@ -100,7 +100,7 @@ impl Encode for RawWqe<'_> {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
         Ok(())
     }
 

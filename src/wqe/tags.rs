@@ -19,7 +19,7 @@ use super::{
     SgeList, data_segment,
 };
 use crate::ib::Rc;
-use crate::wqe::EncodeError;
+use crate::wqe::{Excess, PostError};
 
 /// The tags that a list entry accepts: those equal to `value` in the bits of `mask`.
 ///
@@ -243,9 +243,10 @@ impl<P: SgeList> EncodePayload for (TagHeader, P) {
     }
 
     #[inline(always)]
-    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
         if (limits.max_inline as usize) < TagHeader::SIZE {
-            return Err(EncodeError::InlineTooLong);
+            let excess = Excess::new(TagHeader::SIZE, limits.max_inline);
+            return Err(PostError::InlineTooLong(excess));
         }
         // The ring was sized for entries or inline bytes, not for both.
         let max_sge = limits.max_sge.min(MOST_ENTRIES);
@@ -334,8 +335,11 @@ impl Encode for AppendTag {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
-        if self.into.length > MAX_SGE_LENGTH { Err(EncodeError::SgeTooLong) } else { Ok(()) }
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
+        match self.into.length {
+            0..=MAX_SGE_LENGTH => Ok(()),
+            bytes => Err(PostError::SgeTooLong { bytes }),
+        }
     }
 
     #[inline(always)]
@@ -381,7 +385,7 @@ impl Encode for ChangeTags {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::payload::MAX_SGE_LENGTH;
 use super::umr::{ANY_QP, Change, HEAD_DS, MASK_ACCESS, access_flags, klm_segment};
 use super::{Encode, Limits, Operation, Payload, PostOn, Segments, Sge};
 use crate::ib::{Access, Rc, Uc};
-use crate::wqe::EncodeError;
+use crate::wqe::PostError;
 
 /// Units of a list of one entry, which is filled up to 64 bytes.
 const LIST_DS: u32 = 4;
@@ -164,11 +164,11 @@ impl Encode for BindWindow {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
-        if self.memory.length > MAX_SGE_LENGTH {
-            return Err(EncodeError::SgeTooLong);
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
+        match self.memory.length {
+            0..=MAX_SGE_LENGTH => Ok(()),
+            bytes => Err(PostError::SgeTooLong { bytes }),
         }
-        Ok(())
     }
 
     #[inline(always)]
@@ -265,7 +265,7 @@ impl Encode for LocalInvalidate {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
         Ok(())
     }
 

@@ -4,11 +4,10 @@
 use mlx5::cqe::{Completion, SendOperation, Status};
 use mlx5::devx::{Sq, Tis, TransportDomain};
 use mlx5::ib::RawPacket;
-use mlx5::ring::{CqReader, PostError, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Excess, PostError, SendConfig, SendQueue};
 use mlx5::verbs::{QueuePair, QueuePairBuilder, Rts};
 use mlx5::wqe::{
-    EncodeError, EthMultiPacket, EthSend, Inline, InlineBytes, InlineGather, MixedPacket,
-    PacketList, Sge,
+    EthMultiPacket, EthSend, Inline, InlineBytes, InlineGather, MixedPacket, PacketList, Sge,
 };
 use rig::Rig;
 use rig::random::Random;
@@ -105,7 +104,8 @@ fn a_burst_is_split_where_a_wqe_is_full() {
     assert_eq!(left.len(), 1);
     // SAFETY: nothing is posted.
     let refused = unsafe { a.send.post(1, first) };
-    assert_eq!(refused, Err(PostError::Encode(EncodeError::InlineTooLong)));
+    let expected = PostError::InlineTooLong(Excess::new(930, limits.max_inline));
+    assert_eq!(refused, Err(expected));
 }
 
 #[test]
@@ -133,34 +133,35 @@ fn a_send_queue_made_by_command_sends_several_packets() {
 fn what_is_no_burst_is_refused_before_it_is_posted() {
     let rig = rig();
     let mut a = Side::new(&rig);
+    let most = a.send.limits().max_inline;
     let mut refused = |error, posted: &dyn Fn(&mut Side) -> Result<(), PostError>| {
-        assert_eq!(posted(&mut a), Err(PostError::Encode(error)));
+        assert_eq!(posted(&mut a), Err(error));
         assert!(a.send.is_idle());
     };
     // SAFETY: nothing is posted.
     unsafe {
-        refused(EncodeError::NoPackets, &|a| {
+        refused(PostError::NoPackets, &|a| {
             a.send.post(1, EthMultiPacket::new(&[] as &[Inline<'_>]))
         });
-        refused(EncodeError::PacketTooShort, &|a| {
+        refused(PostError::PacketTooShort, &|a| {
             a.send.post(1, EthMultiPacket::new([Inline(&[3; 60]), Inline(&[3; 13])]))
         });
-        refused(EncodeError::PacketTooShort, &|a| {
+        refused(PostError::PacketTooShort, &|a| {
             a.send.post(1, EthMultiPacket::new([a.sge(0, 60), Sge::default()]))
         });
-        refused(EncodeError::InlineTooLong, &|a| {
-            let longer = vec![3; a.send.limits().max_inline as usize + 1];
+        refused(PostError::InlineTooLong(Excess::new(most as usize + 1, most)), &|a| {
+            let longer = vec![3; most as usize + 1];
             a.send.post(1, EthMultiPacket::new([Inline(&longer)]))
         });
-        refused(EncodeError::SgeTooLong, &|a| {
+        refused(PostError::SgeTooLong { bytes: u32::MAX }, &|a| {
             a.send.post(1, EthMultiPacket::new([Sge::new(0, u32::MAX, 1)]))
         });
         for count in [59, 100] {
-            refused(EncodeError::TooManyPackets, &|a| {
+            refused(PostError::TooManyPackets, &|a| {
                 a.send.post(1, EthMultiPacket::new(vec![a.sge(0, 60); count]))
             });
         }
-        refused(EncodeError::TooManyPackets, &|a| {
+        refused(PostError::TooManyPackets, &|a| {
             a.send.post(1, EthMultiPacket::new([Inline(&[3; 60]); 15]))
         });
     }

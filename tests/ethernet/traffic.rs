@@ -8,11 +8,11 @@ use mlx5::endpoint::{Endpoints, Receiver};
 use mlx5::expert::Dump;
 use mlx5::ib::RawPacket;
 use mlx5::ring::{
-    CqReader, Packet, PacketEvent, PollError, PostError, Prepared, QueueError, ReceiveConfig,
-    ReceiveQueue, Srq,
+    CqReader, Excess, Packet, PacketEvent, PollError, PostError, Prepared, QueueError,
+    ReceiveConfig, ReceiveQueue, Srq,
 };
 use mlx5::verbs::{Flow, QueuePairBuilder, RssQueues, SharedReceiveQueue, StridingQueue};
-use mlx5::wqe::{EncodeError, EthSend, EthTso, Field, Inline, InlineBytes, Nop};
+use mlx5::wqe::{EthSend, EthTso, Field, Inline, InlineBytes, Nop};
 
 use rig::until;
 
@@ -229,13 +229,18 @@ fn what_cannot_be_sent_is_refused_before_or_fails_in_its_completion() {
     unsafe {
         let long = [0; 200];
         let refused = a.send.post(1, EthSend::new(a.sge(0, 60)).header(&long));
-        assert_eq!(refused, Err(PostError::Encode(EncodeError::HeaderLength)));
+        let expected = PostError::HeaderLength { bytes: 200 };
+        assert_eq!(refused, Err(expected));
         let refused = a.send.post(1, EthTso::new(&header[..13], 100, a.sge(0, 60)));
-        assert_eq!(refused, Err(PostError::Encode(EncodeError::HeaderLength)));
+        let expected = PostError::HeaderLength { bytes: 13 };
+        assert_eq!(refused, Err(expected));
         let refused = a.send.post(1, EthSend::new(Inline(&[0; 300])));
-        assert_eq!(refused, Err(PostError::Encode(EncodeError::InlineTooLong)));
+        let limits = a.send.limits();
+        let expected = PostError::InlineTooLong(Excess::new(300, limits.max_inline));
+        assert_eq!(refused, Err(expected));
         let refused = a.send.post(1, EthSend::new([a.sge(0, 20); 8].as_slice()));
-        assert_eq!(refused, Err(PostError::Encode(EncodeError::TooManySges)));
+        let expected = PostError::TooManySges(Excess::new(8, limits.max_sge));
+        assert_eq!(refused, Err(expected));
         assert!(a.send.is_idle());
     }
     type Post = fn(&mut Side, &[u8]) -> Result<(), PostError>;

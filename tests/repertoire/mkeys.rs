@@ -7,8 +7,8 @@ use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{Mkey, ProtectionDomain, QueuePair};
 use mlx5::wqe::{
-    ConfigureKey, EncodeError, Inline, Interleaved, KeyLayout, ListAt, LocalInvalidate, PostOn,
-    RdmaRead, RdmaWrite, Remote, SendInvalidate, SendMessage, Sge, Strided,
+    ConfigureKey, Inline, Interleaved, KeyLayout, ListAt, LocalInvalidate, PostOn, RdmaRead,
+    RdmaWrite, Remote, SendInvalidate, SendMessage, Sge, Strided,
 };
 
 use mlx5_sys::dv;
@@ -297,27 +297,25 @@ fn what_no_request_can_say_is_refused_before_it_is_posted() {
         // SAFETY: nothing is posted.
         assert_eq!(unsafe { sends.post(1, request) }, Err(error));
     };
-    refused(PostError::Encode(EncodeError::TooManyEntries), key.configure().layout(&[one; 57][..]));
-    refused(
-        PostError::Encode(EncodeError::TooManyEntries),
-        key.configure().layout(&[one; 5000][..]),
-    );
+    refused(PostError::TooManyEntries, key.configure().layout(&[one; 57][..]));
+    refused(PostError::TooManyEntries, key.configure().layout(&[one; 5000][..]));
     let long = Sge { length: (1 << 31) + 1, ..one };
-    refused(PostError::Encode(EncodeError::SgeTooLong), key.configure().layout(&[one, long][..]));
+    let expected = PostError::SgeTooLong { bytes: (1 << 31) + 1 };
+    refused(expected, key.configure().layout(&[one, long][..]));
     let pieces = [strided; 56];
     let layout = Interleaved { repeat: 1, pieces: &pieces };
     // SAFETY: nothing is posted.
     unsafe {
-        let error = Err(PostError::Encode(EncodeError::TooManyEntries));
+        let error = Err(PostError::TooManyEntries);
         assert_eq!(sends.post(1, key.configure().layout(layout)), error);
         let pieces = [Strided { length: 0xffff, ..strided }];
         let layout = Interleaved { repeat: 1, pieces: &pieces };
-        let error = Err(PostError::Encode(EncodeError::StrideTooLong));
+        let error = Err(PostError::StrideTooLong);
         assert_eq!(sends.post(1, key.configure().layout(layout)), error);
         for length in [0, 16, 63, 1 << 20] {
             let entries = Sge { length, ..one };
             let layout = ListAt { entries, length: 1 };
-            let error = Err(PostError::Encode(EncodeError::TooManyEntries));
+            let error = Err(PostError::TooManyEntries);
             assert_eq!(sends.post(1, key.configure().layout(layout)), error, "{length}");
         }
         // As many as fit.

@@ -8,9 +8,7 @@ use mlx5::expert::RawWqe;
 use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
-use mlx5::wqe::{
-    Bits, DmaMemcpy, EncodeError, MaskedCompareSwap, MaskedFetchAdd, Number, Remote, Sge, Word,
-};
+use mlx5::wqe::{Bits, DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, Number, Remote, Sge, Word};
 use mlx5_model::Mode;
 
 use crate::processes::with_peer;
@@ -162,7 +160,7 @@ fn the_safe_layer_has_atomics_under_masks() {
     let at = memory.remote(0).unwrap();
     let old = |length| MrSlice::new(rig.pd.allocate(length, all_rights()).unwrap());
     let refused = channel.post(1, MaskedFetchAdd::new(old(15), at, 5u128).signaled()).unwrap_err();
-    assert_eq!(refused.error, PostError::Encode(EncodeError::WordTooShort));
+    assert_eq!(refused.error, PostError::WordTooShort);
     drop(refused.operation.into_old());
     channel.post(2, MaskedFetchAdd::new(old(16), at, 5u128).signaled()).unwrap();
     let swap = MaskedCompareSwap::new(old(16), at, Bits::all(5u128), Bits::all(6));
@@ -196,10 +194,11 @@ fn the_card_copies_memory() {
         assert_eq!(a.sent(), (1, SendOperation::DmaMemcpy));
         assert_eq!(a.memory.to_vec(32_000, 30_000), bytes);
         let nothing = DmaMemcpy::new(a.sge(0, 0), word(&a, 0), notes);
-        assert_eq!(a.send.post(2, nothing), Err(PostError::Encode(EncodeError::NothingToCopy)));
+        assert_eq!(a.send.post(2, nothing), Err(PostError::NothingToCopy));
         let long = Sge { length: (1 << 31) + 1, ..a.sge(0, 1) };
         let long = DmaMemcpy::new(long, word(&a, 0), notes);
-        assert_eq!(a.send.post(3, long), Err(PostError::Encode(EncodeError::SgeTooLong)));
+        let expected = PostError::SgeTooLong { bytes: (1 << 31) + 1 };
+        assert_eq!(a.send.post(3, long), Err(expected));
         // A write to memory that the key does not allow.
         let elsewhere = Word::new(a.memory.address(), a.memory.lkey() ^ 0x100);
         a.send.post(4, DmaMemcpy::new(a.sge(0, 8), elsewhere, notes)).unwrap();
@@ -298,11 +297,11 @@ fn bytes_that_are_no_wqe_are_refused() {
     };
     let good = bytes(0, 0, 0, 0, &[[0; 16]]);
     for length in [0, 8, 15, 17, 31] {
-        assert_eq!(refused(&good[..length]), EncodeError::WqeLength);
+        assert_eq!(refused(&good[..length]), PostError::WqeLength);
     }
-    assert_eq!(refused(&good[..16]), EncodeError::WqeSize);
-    assert_eq!(refused(&[&good[..], &[0; 16]].concat()), EncodeError::WqeSize);
-    assert_eq!(refused(&vec![0; 64 * 16]), EncodeError::WqeLength);
+    assert_eq!(refused(&good[..16]), PostError::WqeSize);
+    assert_eq!(refused(&[&good[..], &[0; 16]].concat()), PostError::WqeSize);
+    assert_eq!(refused(&vec![0; 64 * 16]), PostError::WqeLength);
 }
 
 const ADDITIONS: u128 = 300;

@@ -205,7 +205,7 @@ fn inline(bench: &mut Bench) -> Verdict {
         // SAFETY: the payload would be copied.
         unsafe { side.send()?.post(1, request) }
     };
-    holds(matches!(refused, Err(PostError::Encode(_))), "600 bytes were taken inline")
+    holds(matches!(refused, Err(PostError::InlineTooLong(_))), "600 bytes were taken inline")
 }
 
 fn gather(bench: &mut Bench) -> Verdict {

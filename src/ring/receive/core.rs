@@ -16,6 +16,7 @@ use crate::ring::PostError;
 use crate::ring::completion::scatter;
 use crate::watch::flight::{self, DoorbellKind};
 use crate::watch::timing::{Phase, Recorder};
+use crate::wqe::error::check_hot;
 use crate::wqe::{Limits, Linear, Segments, SgeList, TERMINATOR};
 
 /// The layout of a receive queue: the places of its WQEs, the free ones among them, and the ids of
@@ -282,7 +283,7 @@ impl<L: Layout> ReceiveRing<L> {
         id: u64,
         list: &P,
     ) -> Result<L::Ahead, PostError> {
-        list.check(&self.wqes.limits())?;
+        check_hot(|| list.check(&self.wqes.limits()))?;
         // SAFETY: the head is as the caller says. The list fits the WQE, as was checked, and the
         // terminator is only added to a shorter one.
         unsafe {

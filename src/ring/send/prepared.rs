@@ -16,7 +16,7 @@ use crate::doorbell::Wqe;
 use crate::ib::{Rc, Transport};
 use crate::ring::{PostError, SendQueue};
 use crate::watch::timing::Phase;
-use crate::wqe::{Code, EncodeError, Fill, FillUnits, MOST_UNITS, Patch, PostOn, Unit};
+use crate::wqe::{Code, Fill, FillUnits, MOST_UNITS, Patch, PostOn, Unit};
 
 /// A send queue with requests of one type that are written to its ring and not yet posted.
 ///
@@ -112,12 +112,12 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
     /// of its payload that `fire` does not change are sent as they are here.
     ///
     /// # Errors
-    /// The errors of [`Batch::append`](crate::ring::Batch::append), and [`EncodeError::HeaderPrepared`].
+    /// The errors of [`Batch::append`](crate::ring::Batch::append), and [`PostError::HeaderPrepared`].
     /// Nothing is prepared then.
     pub fn prepare(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         // Only a packet can have something else between its segments than its type says.
         if 1 + operation.body_ds() as usize != O::UNITS {
-            return Err(EncodeError::HeaderPrepared.into());
+            return Err(PostError::HeaderPrepared);
         }
         let ring = &mut self.queue.ring;
         // Phases are recorded when the request is fired.

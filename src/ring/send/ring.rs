@@ -23,6 +23,7 @@ use crate::ring::opaque::opaque;
 use crate::ring::source::{CqId, QueueOwner};
 use crate::watch::lint::{self as guard, Guard};
 use crate::watch::timing::Phase;
+use crate::wqe::error::check_hot;
 use crate::wqe::{Block, Code, Limits, Operation, PostOn, Segments};
 
 /// What send queues of all transports have in common: their state, and the memory and registers that
@@ -311,7 +312,7 @@ impl SendRing {
         id: u64,
         operation: &O,
     ) -> Result<(Point, Last), PostError> {
-        operation.check(&self.limits)?;
+        check_hot(|| operation.check(&self.limits))?;
         let ds = 1 + operation.body_ds();
         let blocks = ds.div_ceil(UNITS);
         self.state.check_running()?;

@@ -6,8 +6,8 @@ use crate::ib::{Transport, Ud};
 use crate::ring::random::{Random, rounds};
 use crate::ring::{BlueFlameCopy, PostError};
 use crate::wqe::{
-    Encode, EncodeError, Inline, InlineBytes, PostOn, RdmaWrite, RdmaWriteImm, Remote, SendImm,
-    SendMessage, Sge, UdAddress,
+    Encode, Inline, InlineBytes, PostOn, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage,
+    Sge, UdAddress,
 };
 
 const BLOCKS: u32 = 16;
@@ -209,7 +209,7 @@ fn a_refused_one_leaves_everything_as_it_was() {
     let long = Sge::new(1, (1 << 31) + 1, 1);
     // SAFETY: no HCA is there.
     let refused = unsafe { sq.queue.post(1, SendMessage::new(long).to(&address)) };
-    assert_eq!(refused, Err(PostError::Encode(EncodeError::SgeTooLong)));
+    assert_eq!(refused, Err(PostError::SgeTooLong { bytes: (1 << 31) + 1 }));
     assert!([sq.buffer.read(), sq.record.read(), sq.page.read()] == before);
     // An empty entry is left out: one block.
     // SAFETY: no HCA is there.

@@ -7,9 +7,10 @@ use mlx5_sys::wqe::opcode;
 use super::*;
 use crate::cqe::Completion;
 use crate::ring::random::{Random, rounds};
+use crate::ring::{Excess, PostError};
 use crate::wqe::{
-    CompareSwap, EncodeError, FetchAdd, Inline, InlineBytes, InlineGather, LocalInvalidate, Nop,
-    RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
+    CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, LocalInvalidate, Nop, RdmaRead,
+    RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
 };
 
 /// A request, and how the oracle lays it out.
@@ -286,10 +287,13 @@ fn each_refusal_has_its_error_and_changes_nothing() {
             assert_eq!(sq.record.be32(4) as u32, 8 - sq.queue.free_blocks());
         };
     }
-    refused!(EncodeError::TooManySges, SendMessage::new(&too_many[..]));
-    refused!(EncodeError::TooManySges, RdmaRead::new(too_many, remote));
-    refused!(EncodeError::SgeTooLong, RdmaWrite::new(too_long, remote));
-    refused!(EncodeError::InlineTooLong, RdmaWrite::new(Inline(&[0; 201]), remote));
+    let most = sq.queue.limits().max_sge;
+    let excess = Excess::new(too_many.len(), most);
+    refused!(PostError::TooManySges(excess), SendMessage::new(&too_many[..]));
+    refused!(PostError::TooManySges(excess), RdmaRead::new(too_many, remote));
+    refused!(PostError::SgeTooLong { bytes: (1 << 31) + 1 }, RdmaWrite::new(too_long, remote));
+    let long = PostError::InlineTooLong(Excess::new(201, 200));
+    refused!(long, RdmaWrite::new(Inline(&[0; 201]), remote));
     assert_eq!(sq.buffer.read(), before);
     for id in 0..4 {
         // SAFETY: no HCA is there.
@@ -414,7 +418,7 @@ fn receives_end_with_a_terminator_unless_full() {
             assert_eq!(rq.queue.post(0, sge), Err(full));
             assert_eq!(
                 rq.queue.post(0, &too_many[..]),
-                Err(PostError::Encode(EncodeError::TooManySges))
+                Err(PostError::TooManySges(Excess::new(too_many.len(), max_sge)))
             );
         }
         assert_eq!(rq.record.be32(4), 0, "the send word is not the receive queue's");

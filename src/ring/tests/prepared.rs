@@ -11,10 +11,10 @@ use crate::cqe::{Completion, Status};
 use crate::ib::{Dci, RawPacket, Uc, Ud, XrcSend};
 use crate::ring::random::{Random, rounds};
 use crate::ring::send::state::SendState;
-use crate::ring::{PostError, Prepared};
+use crate::ring::{Excess, PostError, Prepared};
 use crate::wqe::{
-    DcAddress, EncodeError, EthSend, Field, Fill, InlineBytes, Nop, Patch, PostOn, RdmaWrite,
-    RdmaWriteImm, Remote, SendImm, SendMessage, Sge, UdAddress, XrcAddress,
+    DcAddress, EthSend, Field, Fill, InlineBytes, Nop, Patch, PostOn, RdmaWrite, RdmaWriteImm,
+    Remote, SendImm, SendMessage, Sge, UdAddress, XrcAddress,
 };
 
 /// A CQ and a send queue that completes on it.
@@ -329,7 +329,7 @@ fn a_packet_with_a_header_of_its_own_is_not_prepared() {
     let mut prepared = Prepared::new(twin.sq.queue);
     let packet = EthSend::new(InlineBytes([0; 40]));
     let refused = prepared.prepare(0, packet.header(&[0; 18]));
-    assert_eq!(refused, Err(PostError::Encode(EncodeError::HeaderPrepared)));
+    assert_eq!(refused, Err(PostError::HeaderPrepared));
     assert!(prepared.is_empty());
     prepared.prepare(0, packet).unwrap();
 }
@@ -379,7 +379,8 @@ fn what_does_not_fit_is_refused_when_it_is_prepared() {
     twin.sq.queue.ring.limits.max_inline = 43;
     let mut prepared = Prepared::new(twin.sq.queue);
     let refused = prepared.prepare(0, long);
-    assert_eq!(refused, Err(PostError::Encode(EncodeError::InlineTooLong)));
+    let expected = PostError::InlineTooLong(Excess::new(44, 43));
+    assert_eq!(refused, Err(expected));
     assert!(prepared.is_empty());
     assert_eq!(twin.sq.record.be32(4), 0, "nothing is posted");
 

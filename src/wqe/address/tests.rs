@@ -1,7 +1,7 @@
 //! Unit tests.
 
 use super::*;
-use crate::wqe::{Inline, Linear, Sge};
+use crate::wqe::{Excess, Inline, Linear, Sge};
 
 #[test]
 fn an_address_lies_between_ctrl_segment_and_body() {
@@ -18,5 +18,5 @@ fn an_address_lies_between_ctrl_segment_and_body() {
     assert_eq!(body.0[7], 7_u64.to_be());
     assert_eq!(body.0[8..], [0; 2]);
     let long = SendMessage::new(Inline(b"x")).to(address);
-    assert_eq!(long.check(&limits), Err(EncodeError::InlineTooLong));
+    assert_eq!(long.check(&limits), Err(PostError::InlineTooLong(Excess::new(1, 0))));
 }

@@ -3,7 +3,7 @@
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::wqe::Linear;
+use crate::wqe::{Excess, Linear};
 
 #[test]
 fn headers_are_what_tm_types_h_says_and_are_read_again() {
@@ -43,8 +43,10 @@ fn a_header_lies_before_the_entries_of_its_payload() {
     let tagged = (TagHeader::eager(7), entries);
     let limits = Limits { max_sge: 2, max_inline: 16, max_packets: 0 };
     assert_eq!((tagged.check(&limits), tagged.ds()), (Ok(()), 4));
-    assert_eq!(tagged.check(&Limits { max_inline: 15, ..limits }), Err(EncodeError::InlineTooLong));
-    assert_eq!(tagged.check(&Limits { max_sge: 1, ..limits }), Err(EncodeError::TooManySges));
+    let long = PostError::InlineTooLong(Excess::new(16, 15));
+    assert_eq!(tagged.check(&Limits { max_inline: 15, ..limits }), Err(long));
+    let many = PostError::TooManySges(Excess::new(2, 1));
+    assert_eq!(tagged.check(&Limits { max_sge: 1, ..limits }), Err(many));
     let mut body = [0u64; 8];
     // SAFETY: four segments fit.
     unsafe { tagged.put(&mut Linear::new((&raw mut body).cast())) };

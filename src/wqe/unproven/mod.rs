@@ -28,7 +28,7 @@ macro_rules! one_segment {
             }
 
             #[inline(always)]
-            fn check(&self, _: &$crate::wqe::Limits) -> Result<(), $crate::wqe::EncodeError> {
+            fn check(&self, _: &$crate::wqe::Limits) -> Result<(), $crate::wqe::PostError> {
                 Ok(())
             }
 

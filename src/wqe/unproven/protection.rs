@@ -10,7 +10,7 @@ use mlx5_sys::wqe::{
 use super::{BlockSize, Signature};
 use crate::wqe::mkey::EncodeLayout;
 use crate::wqe::umr::Change;
-use crate::wqe::{EncodeError, KeyLayout, Segment, Segments};
+use crate::wqe::{KeyLayout, PostError, Segment, Segments};
 
 /// The side on which data is encrypted.
 ///
@@ -175,7 +175,7 @@ impl<L: KeyLayout> EncodeLayout for Protected<L> {
         }
     }
 
-    fn check(&self) -> Result<(), EncodeError> {
+    fn check(&self) -> Result<(), PostError> {
         self.layout.check()
     }
 

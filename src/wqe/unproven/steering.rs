@@ -5,7 +5,7 @@ use mlx5_sys::wqe::{QueueSeg, opcode};
 
 use crate::ib::Transport;
 use crate::wqe::encode::setters;
-use crate::wqe::{Code, Encode, EncodeError, Limits, Operation, PostOn, Segment, Segments};
+use crate::wqe::{Code, Encode, Limits, Operation, PostError, PostOn, Segment, Segments};
 
 /// Waits until a CQ has had this many completions. Requests posted behind it wait, too.
 ///
@@ -143,7 +143,7 @@ impl Encode for WaitUntil {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
         Ok(())
     }
 

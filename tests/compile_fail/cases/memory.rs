@@ -157,15 +157,15 @@ mod device_memory {
 
 /// A WQE given as bytes is unsafe.
 mod raw_wqe {
-    use mlx5::{expert::*, wqe::*};
+    use mlx5::{expert::*, ring::PostError};
 
     #[cfg(misuse)]
-    fn taken(bytes: &[u8]) -> Result<RawWqe<'_>, EncodeError> {
+    fn taken(bytes: &[u8]) -> Result<RawWqe<'_>, PostError> {
         RawWqe::new(bytes)
         //~^ E0133 call to unsafe function new
     }
 
-    fn promised(bytes: &[u8]) -> Result<RawWqe<'_>, EncodeError> {
+    fn promised(bytes: &[u8]) -> Result<RawWqe<'_>, PostError> {
         // SAFETY: compiled, and never run.
         unsafe { RawWqe::new(bytes) }
     }

@@ -10,14 +10,14 @@ use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, Status};
 use mlx5::expert::Publish;
 use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
-    CqReader, PollError, PostError, QueueError, QueueTable, ReceiveConfig, ReceiveQueue,
+    CqReader, Excess, PollError, PostError, QueueError, QueueTable, ReceiveConfig, ReceiveQueue,
     RegisterUse, SendConfig, SendQueue, Srq,
 };
 use mlx5::verbs::attr::{
     CqeSize, RtsAttributes, ScatterToCqe, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::verbs::{AddressHandle, CompletionQueue, MemoryRegion, Rts};
-use mlx5::wqe::{EncodeError, Inline, RdmaWriteImm, SendImm, SendMessage, Sge, UdAddress};
+use mlx5::wqe::{Inline, RdmaWriteImm, SendImm, SendMessage, Sge, UdAddress};
 use mlx5_model::Mode;
 
 use super::made::{self, QueuePair, QueuePairBuilder, Rig, SharedReceiveQueue};
@@ -234,12 +234,10 @@ fn a_full_queue_and_long_lists_are_refused() {
     let sge = server.sge(0);
     // SAFETY: the memory lives as long as the queue, and both requests are refused.
     unsafe {
-        assert_eq!(
-            server.shared.post(0, [sge; 4]),
-            Err(PostError::Encode(EncodeError::TooManySges))
-        );
+        assert_eq!(server.shared.post(0, [sge; 4]), Err(PostError::TooManySges(Excess::new(4, 3))));
         let long = Sge { length: (1 << 31) + 1, ..sge };
-        assert_eq!(server.shared.post(0, long), Err(PostError::Encode(EncodeError::SgeTooLong)));
+        let expected = PostError::SgeTooLong { bytes: (1 << 31) + 1 };
+        assert_eq!(server.shared.post(0, long), Err(expected));
     }
     for id in 0..u64::from(most) {
         server.post(id).unwrap();

@@ -7,7 +7,7 @@ use mlx5::expert::{TagCompletion, TagConfig, TagError, TagReceive, TmSrq};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, RegisterUse, SendConfig, SendQueue};
 use mlx5::verbs::attr::CqeSize;
 use mlx5::verbs::{QueuePair, SharedReceiveQueue};
-use mlx5::wqe::{EncodeError, Inline, RdmaRead, SendImm, SendMessage, Sge};
+use mlx5::wqe::{Inline, RdmaRead, SendImm, SendMessage, Sge};
 use mlx5_model::Mode;
 
 use super::{CAPACITY, ENTRIES, Lines, Matcher, ROOM, Sender};
@@ -68,7 +68,8 @@ fn what_is_appended_can_be_reported_and_an_entry_may_have_no_memory() {
     let long = Sge { length: (1 << 31) + 1, ..matcher.memory.sge(0, 1).unwrap() };
     // SAFETY: refused.
     let refused = unsafe { matcher.tags.append(1, TagReceive::new(Tag::any(), long)) };
-    assert_eq!(refused, Err(TagError::Post(PostError::Encode(EncodeError::SgeTooLong))));
+    let expected = PostError::SgeTooLong { bytes: (1 << 31) + 1 };
+    assert_eq!(refused, Err(TagError::Post(expected)));
     assert_eq!(matcher.tags.entries(), 0);
 }
 
