@@ -72,6 +72,8 @@ fn refused_memory_is_told_with_the_key_the_range_and_the_rights() {
         );
         says("atomic-right", &[&["an atomic on 0x", "+8 refused", "grants no REMOTE_ATOMIC"]]);
         says("lkey", &[&["reading 0x", "+64 refused: there is no key 0x"]]);
+        says("read-right", &[&["writing 0x", "grants no LOCAL_WRITE"]]);
+        says("outside", &[&["reading 0x", "+64 refused: it is not inside the region of key 0x"]]);
         says("receive-lkey", &[&["writing 0x", "+64 refused: there is no key 0x"]]);
         says("receive-right", &[&["writing 0x", "grants no LOCAL_WRITE"]]);
     }
@@ -210,6 +212,14 @@ fn trace_and_lint_show_reasons() {
     assert!(told.err.contains("the queue pair is in INIT"), "{} {}", told.out, told.err);
     let linted = of(&["lint", "--model", "--"], "faults", "region-right", 0);
     assert!(linted.out.contains("reason: QP 0x"), "{} {}", linted.out, linted.err);
+    // At the post, before the request fails.
+    for (fault, defect) in [("read-right", "no-local-write"), ("outside", "outside-region")] {
+        let linted = of(&["lint", "--model", "--"], "faults", fault, 1);
+        let told = &linted.err;
+        let place = |words: &str| told.find(words).unwrap_or_else(|| panic!("{words}: {told}"));
+        assert!(place(&format!("defect {defect}: WQE ")) < place(" refused: "), "{told}");
+        assert!(linted.out.contains(defect), "{}", linted.out);
+    }
     // Refused requests of the program to the driver.
     let why = "ibv_modify_srq refused: srq_limit is 100";
     let told = of(&["trace", "--model", "--errors", "--"], "refused", "limit", 0);

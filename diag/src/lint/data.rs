@@ -252,7 +252,10 @@ pub(super) fn entry(reader: &mut Reader<'_, '_>, data: &DataSeg, at: usize, may_
         _ if addr.checked_add(u64::from(length) - 1).is_none() => {
             (8, Defect::AddressWraps { addr, length })
         }
-        _ => return true,
+        _ => {
+            reader.entry(data, at);
+            return true;
+        }
     };
     let (offset, defect) = defect;
     reader.report(Segment::Data, at + offset, defect);

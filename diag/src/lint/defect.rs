@@ -245,6 +245,18 @@ defects! {
          order",
         "store keys big-endian, as all fields of a WQE";
 
+    /// Memory to which the HCA may not write: see [`misused_regions`](super::misused_regions).
+    NoLocalWrite { /** The region's key. */ lkey: u32 }
+    Defect "no-local-write",
+        "the HCA would write to the region of lkey {lkey:#x}, which has no LOCAL_WRITE",
+        "register the region with IBV_ACCESS_LOCAL_WRITE: READs and atomics write to this side's memory";
+
+    /// Memory outside of its region: see [`misused_regions`](super::misused_regions).
+    OutsideRegion { /** The region's key. */ lkey: u32, /** Address. */ addr: u64, /** Bytes. */ length: u32 }
+    Defect "outside-region",
+        "{length} bytes from {addr:#x} on are not within the region of lkey {lkey:#x}",
+        "post memory of the region only, or register all of it";
+
     /// A length of 0, which is 2 GiB.
     TwoGib {}
     Suspicious "two-gib", "the byte count is 0, which means 2 GiB",

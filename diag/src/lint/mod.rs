@@ -31,6 +31,7 @@ mod finding;
 mod keys;
 mod queue;
 mod refused;
+mod region;
 #[cfg(test)]
 mod tests;
 mod wqe;
@@ -40,3 +41,4 @@ pub use facts::{Capabilities, Facts, Transport};
 pub use finding::{Finding, Segment};
 pub use queue::{Blocks, Lint, Starts};
 pub use refused::{Side, reversed_key};
+pub use region::{Region, changed_key, misused_regions};

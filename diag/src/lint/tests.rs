@@ -332,6 +332,8 @@ fn of_queues(rc: Facts) -> Vec<(&'static str, Vec<Finding>)> {
             "key-byte-order",
             vec![reversed_key(&reversed(), Side::Local, |key| key == 0x1234).unwrap()],
         ),
+        ("no-local-write", misused(opcode::RDMA_READ, &[&remote(8), &sge()], READ_ONLY)),
+        ("outside-region", misused(opcode::SEND, &[&sge()], Region { length: 63, ..READ_ONLY })),
     ]
 }
 
@@ -346,6 +348,72 @@ fn a_stale_data_segment_behind_the_record_is_not_taken_for_a_wqe() {
     ring.head = 115;
     ring.put(opcode::SEND, 8, &[&sge()]);
     assert_eq!(findings(facts(Transport::Rc), &ring, 115, 116), []);
+}
+
+/// The region of [`sge`].
+const READ_ONLY: Region = Region { start: 0x7000_0000, length: 64, local_write: false };
+
+/// Findings about the memory of a WQE whose keys are all of one region.
+fn misused(opcode: u8, segments: &[&[u8]], region: Region) -> Vec<Finding> {
+    let mut ring = Ring::from(0);
+    ring.put(opcode, 8, segments);
+    let mut found = Vec::new();
+    let report = &mut |finding| found.push(finding);
+    misused_regions(&facts(Transport::Rc), &ring.bytes, |_| Some(region), report);
+    found
+}
+
+#[test]
+fn memory_of_a_wqe_lies_in_its_region_and_what_is_written_may_be() {
+    let read: [&[u8]; 3] = [&remote(8), &sge(), &sge()];
+    let writable = Region { local_write: true, ..READ_ONLY };
+    assert_eq!(misused(opcode::RDMA_READ, &read, writable), []);
+    let found = misused(opcode::RDMA_READ, &read, READ_ONLY);
+    let at: Vec<_> = found.iter().map(|finding| (finding.segment, finding.offset)).collect();
+    assert_eq!(at, [(Segment::Data, 36), (Segment::Data, 52)]);
+    let atomic: [&[u8]; 3] = [&remote(8), &[0; 16], &data(8, 0x77, 0x7000_0000)];
+    assert_eq!(misused(opcode::ATOMIC_FA, &atomic, writable), []);
+    assert_eq!(misused(opcode::ATOMIC_FA, &atomic, READ_ONLY).len(), 1);
+    // What is only read needs no right, and inline bytes have no region.
+    let inlined = inline(16);
+    let write: [&[u8]; 3] = [&remote(8), &sge(), &inlined];
+    assert_eq!(misused(opcode::RDMA_WRITE, &write, READ_ONLY), []);
+    for region in [
+        Region { start: 0x7000_0001, ..READ_ONLY },
+        Region { start: 0, length: 0x7000_003f, local_write: true },
+        Region { start: u64::MAX, length: u64::MAX, local_write: true },
+    ] {
+        let found = misused(opcode::RDMA_WRITE, &write, region);
+        assert_eq!(found.len(), 1, "{region:?}");
+        let defect = Defect::OutsideRegion { lkey: 0x77, addr: 0x7000_0000, length: 64 };
+        assert_eq!((found[0].offset, found[0].defect), (40, defect));
+    }
+    // The source of a copy is only read.
+    let copy: [&[u8]; 3] = [&[0; 16], &sge(), &sge()];
+    let mut ring = Ring::from(0);
+    ring.put(opcode::MMO, 8, &copy);
+    ring.bytes[0] = opcode::OPMOD_MMO_DMA;
+    let mut offsets = Vec::new();
+    let report = &mut |finding: Finding| offsets.push(finding.offset);
+    misused_regions(&facts(Transport::Rc), &ring.bytes, |_| Some(READ_ONLY), report);
+    assert_eq!(offsets, [52]);
+    // Of a WQE that is cut off nothing is known.
+    let mut none = |finding| panic!("{finding:?}");
+    for length in 0..64 {
+        let facts = facts(Transport::Rc);
+        misused_regions(&facts, &ring.bytes[..length], |_| Some(READ_ONLY), &mut none);
+    }
+}
+
+#[test]
+fn the_key_that_a_umr_changes_is_in_its_ctrl_segment() {
+    let mut ring = Ring::from(0);
+    ring.put(opcode::UMR, 8, &[&umr(0)]);
+    ring.bytes[12..16].copy_from_slice(&0x1234_5678_u32.to_be_bytes());
+    assert_eq!(changed_key(&ring.bytes), Some(0x12_3456));
+    ring.bytes[3] = opcode::SEND;
+    assert_eq!(changed_key(&ring.bytes), None);
+    assert_eq!(changed_key(&[0; 15]), None);
 }
 
 /// A WRITE whose keys 0x1234 and 0x5678 are in the host's order, behind inline bytes that look like a key.
@@ -566,6 +634,8 @@ proptest! {
             });
             prop_assert!(wqes as usize <= ring.len() / 64);
             lint.wqe(&ring, &mut |finding| seen += finding.to_string().len());
+            let report = &mut |finding: Finding| seen += finding.to_string().len();
+            misused_regions(&facts, &ring, |_| Some(READ_ONLY), report);
             lint.doorbell(next(), &mut |finding| seen += finding.to_string().len());
             prop_assert!(seen != 0 || ring.len() < 64 || blocks < 2);
         }

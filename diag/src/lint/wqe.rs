@@ -1,7 +1,7 @@
 //! One WQE: its ctrl segment, and which segments its operation has.
 
 use mlx5_sys::wqe::{
-    CE_ALWAYS, CE_MASK, CtrlSeg, FENCE_MASK, SEGMENT_SIZE, SOLICITED, WQEBB_SIZE, opcode,
+    CE_ALWAYS, CE_MASK, CtrlSeg, DataSeg, FENCE_MASK, SEGMENT_SIZE, SOLICITED, WQEBB_SIZE, opcode,
 };
 use zerocopy::FromBytes;
 
@@ -23,7 +23,7 @@ pub(super) struct Ctrl {
     signature: u8,
     stream: u16,
     flags: u8,
-    immediate: u32,
+    pub(super) immediate: u32,
 }
 
 impl Ctrl {
@@ -80,6 +80,8 @@ pub(super) struct Reader<'a, 'r> {
     /// Blocks that begin with a data segment, a bit for each.
     listed: u16,
     report: &'r mut dyn FnMut(Finding),
+    /// Gets each data segment that is right in itself, with its byte of the WQE.
+    entry: &'r mut dyn FnMut(&DataSeg, usize),
 }
 
 impl<'a> Reader<'a, '_> {
@@ -110,6 +112,11 @@ impl<'a> Reader<'a, '_> {
     pub(super) fn report(&mut self, segment: Segment, offset: usize, defect: Defect) {
         let Reader { wqe, opcode, .. } = *self;
         (self.report)(Finding { wqe, opcode, segment, offset: offset as u16, defect });
+    }
+
+    /// Goes over a data segment that is right in itself, at a byte of the WQE.
+    pub(super) fn entry(&mut self, data: &DataSeg, at: usize) {
+        (self.entry)(data, at);
     }
 
     /// Whether so many bytes are left; says so if not, and then nothing is left.
@@ -164,6 +171,15 @@ impl<'a> Reader<'a, '_> {
 
 /// Checks a WQE alone. Returns which of its blocks begin with a data segment, a bit for each.
 pub(super) fn check(checked: Checked<'_>, report: &mut dyn FnMut(Finding)) -> u16 {
+    check_with(checked, report, &mut |_, _| ())
+}
+
+/// Checks a WQE alone, and passes on its data segments, each with its byte of the WQE.
+pub(super) fn check_with(
+    checked: Checked<'_>,
+    report: &mut dyn FnMut(Finding),
+    entry: &mut dyn FnMut(&DataSeg, usize),
+) -> u16 {
     let Checked { facts, ctrl, wqe, bytes, size } = checked;
     let mut reader = Reader {
         facts,
@@ -174,6 +190,7 @@ pub(super) fn check(checked: Checked<'_>, report: &mut dyn FnMut(Finding)) -> u1
         at: SEGMENT_SIZE,
         listed: 0,
         report,
+        entry,
     };
     check_ctrl(&mut reader, &ctrl);
     if bytes.len() < size {

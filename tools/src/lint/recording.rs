@@ -1,7 +1,7 @@
 //! Checks processes, recorded or live. Queues are known from the commands that create
 //! them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
 
 use mlx5::devx::ifc::{
@@ -10,7 +10,10 @@ use mlx5::devx::ifc::{
     destroy_qp_in, destroy_sq_in, eqe, event_type, mkc, modify_cq_in, opcode, qp_2rst_in, qpc, sqc,
     wq,
 };
-use mlx5::diag::lint::{Defect, Facts, Finding, Lint, Segment, Side, Transport, reversed_key};
+use mlx5::diag::lint::{
+    Defect, Facts, Finding, Lint, Region, Segment, Side, Transport, changed_key, misused_regions,
+    reversed_key,
+};
 use mlx5_model::object::Service;
 use mlx5_model::trace::{Call, Event, Mistake, Observed, ReadError, Reader, What};
 
@@ -52,8 +55,8 @@ struct Queues {
     /// The capacity of each CQ in CQEs. CQs that may overrun are left out.
     cqs: BTreeMap<(u8, u32), u32>,
     posting: BTreeMap<(u8, u32), Queue>,
-    /// Keys of memory that commands have made, by device.
-    keys: BTreeSet<(u8, u32)>,
+    /// Keys of memory that commands have made, by device, with the memory where that is known.
+    keys: BTreeMap<(u8, u32), Option<Region>>,
 }
 
 /// The events of one process, recorded or live.
@@ -218,11 +221,11 @@ impl Queues {
                 let variant =
                     mkc::MKEY_7_0.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY).get(input);
                 let index = create_mkey_out::MKEY_INDEX.get(output);
-                self.keys.insert((card, (index << 8 | variant) as u32));
+                self.keys.insert((card, (index << 8 | variant) as u32), region(input));
             }
             opcode::DESTROY_MKEY if long(destroy_mkey_in::SIZE) => {
                 let index = destroy_mkey_in::MKEY_INDEX.get(input) as u32;
-                self.keys.retain(|&(of, key)| (of, key >> 8) != (card, index));
+                self.keys.retain(|&(of, key), _| (of, key >> 8) != (card, index));
             }
             opcode::DESTROY_CQ if long(destroy_cq_in::SIZE) => {
                 self.cqs.remove(&(card, destroy_cq_in::CQN.get(input) as u32));
@@ -285,6 +288,7 @@ impl Queues {
             Service::Dc => Transport::Dci,
             Service::Ethernet => Transport::RawPacket,
         };
+        let card = queue.0;
         let made = self.made.get(&queue).copied();
         let blocks = made.map(|made| made.blocks);
         // An Ethernet queue completes on its queue pair's CQ, of which the queue is a part.
@@ -313,7 +317,15 @@ impl Queues {
             start_only(&mut queue.lint, bytes, &mut queue.found);
         } else {
             let found = &mut queue.found;
-            queue.lint.wqe(bytes, &mut |finding| found.push((finding, Some(bytes.to_vec()))));
+            let report = &mut |finding| found.push((finding, Some(bytes.to_vec())));
+            queue.lint.wqe(bytes, report);
+            if let Some(index) = changed_key(bytes) {
+                // What it names from now on is in the WQE.
+                let variants = (card, index << 8)..=(card, index << 8 | 0xff);
+                self.keys.range_mut(variants).for_each(|(_, memory)| *memory = None);
+            }
+            let region = |key| self.keys.get(&(card, key)).copied().flatten();
+            misused_regions(queue.lint.facts(), bytes, region, report);
         }
         &queue.found[before..]
     }
@@ -343,10 +355,25 @@ impl Queues {
             (REQUESTER_ERROR, REMOTE_ACCESS) => Side::Remote,
             _ => return None,
         };
-        let finding = reversed_key(&wqe, side, |key| keys.contains(&(card, key)))?;
+        let finding = reversed_key(&wqe, side, |key| keys.contains_key(&(card, key)))?;
         queue.found.push((finding, Some(wqe)));
         Some((number, finding))
     }
+}
+
+/// Returns the memory of a key that a command makes, if it is one piece, and no WQE makes the key usable.
+fn region(create: &[u8]) -> Option<Region> {
+    const BY_PAGES: u64 = 1;
+    let of = |field: Field| field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY).get(create);
+    let is_plain = of(mkc::FREE) == 0
+        && of(mkc::ACCESS_MODE_1_0) <= BY_PAGES
+        && of(mkc::ACCESS_MODE_4_2) == 0
+        && of(mkc::LENGTH64) == 0;
+    is_plain.then(|| Region {
+        start: of(mkc::START_ADDR),
+        length: of(mkc::LEN),
+        local_write: of(mkc::LW) != 0,
+    })
 }
 
 /// Returns the CQ that overran, if the EQE reports that.

@@ -183,6 +183,11 @@ int main(int count, char **arguments)
 			receive(&far, region(IBV_ACCESS_REMOTE_READ)->lkey, 64);
 	} else if (is("read-depth")) {
 		wr.opcode = IBV_WR_RDMA_READ;
+	} else if (is("read-right")) {
+		wr.opcode = IBV_WR_RDMA_READ;
+		sge.lkey = region(IBV_ACCESS_REMOTE_READ)->lkey;
+	} else if (is("outside")) {
+		sge.addr += SIZE - 32;
 	} else if (is("unaligned") || is("atomic-right")) {
 		wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
 		sge.length = 8;
