@@ -52,6 +52,7 @@ fn main() -> Result<()> {
     let (mut taken, mut late) = (0, 0_u64);
     while taken < count {
         let reading = clock.read().ok_or("the clock cannot be read")?;
+        // ANCHOR: keep
         for packet in receiver.poll(64).take((count - taken).min(64) as usize) {
             let packet = packet?;
             taken += 1;
@@ -61,6 +62,7 @@ fn main() -> Result<()> {
                 None => late += 1,
             }
         }
+        // ANCHOR_END: keep
         receiver.wait(OFTEN)?;
     }
     let losses = receiver.losses()?;

@@ -34,9 +34,11 @@ fn main() -> Result<()> {
         [name] => PacketPort::open(name)?,
         _ => PacketPort::new(&Context::open_first()?, 1)?,
     };
+    // ANCHOR: clock
     let clock = DeviceClock::new(port.context())?;
     // Counts of the HCA's clock are nanoseconds only of some devices.
     let reading = clock.read().ok_or("the clock cannot be read")?;
+    // ANCHOR_END: clock
     let name = port.interface().ok_or("the port has no network interface")?.name.clone();
     // ANCHOR: join
     // Room for a burst of 32,768 short packets: two strides of 64 bytes for each.

@@ -47,12 +47,14 @@ fn main() -> Result<()> {
             }
         }
     }
+    // ANCHOR: end
     while !sender.send_queue().is_idle() {
         sender.reclaim(0)?;
         for returned in sender.poll() {
             drop(returned?);
         }
     }
+    // ANCHOR_END: end
     println!("{MESSAGES} messages");
     Ok(())
 }

@@ -24,11 +24,13 @@ use mlx5_model as _;
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const TICKS: u64 = 1_000;
+// ANCHOR: fields
 /// Bytes of Ethernet, IPv4 and UDP, and of an order or a tick: number, price, quantity.
 const HEADERS: usize = 42;
 const LENGTH: usize = HEADERS + 24;
 const NUMBER: Field<HEADERS, 8> = Field;
 const PRICE: Field<{ HEADERS + 8 }, 8> = Field;
+// ANCHOR_END: fields
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where ticks come from, and where orders go.

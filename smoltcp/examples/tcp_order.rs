@@ -82,6 +82,9 @@ impl Venue {
         let mut socket = tcp::Socket::new(buffer(), buffer());
         // An order does not wait for the acknowledgement of the one before.
         socket.set_nagle_enabled(false);
+        // Without these, nothing tells that the venue has vanished.
+        socket.set_timeout(Some(time::Duration::from_secs(5)));
+        socket.set_keep_alive(Some(time::Duration::from_secs(1)));
         socket.connect(interface.context(), remote, local)?;
         // ANCHOR_END: stack
         let mut sockets = SocketSet::new(Vec::new());
@@ -91,6 +94,7 @@ impl Venue {
         Ok(venue)
     }
 
+    // ANCHOR: until
     /// Has the stack work until `ready` returns a value.
     fn until<R>(
         &mut self,
@@ -104,14 +108,16 @@ impl Venue {
             if let Some(found) = ready(socket, &mut self.text) {
                 return Ok(found);
             }
-            if Instant::now() > end || socket.state() == tcp::State::Closed {
-                return Err(format!("no answer; the session is {}", socket.state()).into());
+            let state = socket.state();
+            if Instant::now() > end || matches!(state, tcp::State::Closed | tcp::State::CloseWait) {
+                return Err(format!("no answer; the session is {state}").into());
             }
             // A trading program polls on. This one shares its processor.
             let delay = self.interface.poll_delay(time::Instant::now(), &self.sockets);
             self.device.wait(delay.map_or(PATIENCE, Duration::from))?;
         }
     }
+    // ANCHOR_END: until
 
     fn send(&mut self, mut bytes: &[u8]) -> Result<()> {
         self.until(|socket, _| {

@@ -48,7 +48,8 @@ pub struct PacketInfo {
     pub hash: u32,
     /// Ones' complement sum of the bytes after the Ethernet header.
     pub checksum: u16,
-    /// The time at which the packet came, in the format of the queue.
+    /// The time at which the packet came, in the format of the queue: free running, unless a queue by
+    /// command was made with another one. [`ClockReading`](crate::verbs::ClockReading) converts it.
     pub timestamp: Timestamp,
 }
 

@@ -4,11 +4,12 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::PacketFault;
 use super::slots::Slots;
 use crate::cqe::{PacketInfo, PacketWords};
 
 /// A received packet that the program keeps, in the memory where it arrived. Made by
-/// [`Packet::keep`](super::Packet::keep).
+/// [`Packet::keep`](super::Packet::keep). It dereferences to its bytes.
 ///
 /// It may go to another thread, and outlives its receiver. When it is dropped, its memory returns to the
 /// receiver. A leaked one keeps its memory for ever.
@@ -40,6 +41,12 @@ impl KeptPacket {
     /// Returns the HCA's results for its headers.
     pub fn info(&self) -> PacketInfo {
         self.words.info()
+    }
+
+    /// Returns the fault that the HCA has found in its headers, as [`Packet::fault`](super::Packet::fault)
+    /// does.
+    pub fn fault(&self) -> Option<PacketFault> {
+        PacketFault::of(&self.info())
     }
 }
 

@@ -46,7 +46,10 @@ impl PacketPort {
             }
         }
         let rule = match present.join(", ") {
-            none if none.is_empty() => "no mlx5 device has a network interface here".to_owned(),
+            none if none.is_empty() => "no mlx5 device has a network interface here: ports of \
+                                        InfiniBand have none, and others may have theirs in \
+                                        another network namespace"
+                .to_owned(),
             present => format!("a network interface of an mlx5 device: {present}"),
         };
         Err(Error::attribute("interface", interface, rule))
@@ -70,13 +73,20 @@ impl PacketPort {
 
     /// Creates a builder for a receiver. Default: 1,024 slots, each for the longest packet of the
     /// interface's MTU, and 64 more slots for packets that the program keeps.
+    ///
+    /// A feed comes in bursts of short packets. `striding(64, 512).slots(128)` has room for 32,768 of
+    /// them.
     pub fn receiver(&self) -> PacketReceiverBuilder {
         PacketReceiverBuilder::new(self)
     }
 
     /// Creates a builder for an endpoint that sends. Default: 256 requests with up to 192 bytes in
-    /// their WQE. Its requests are [`EthSend`](crate::wqe::EthSend) and
-    /// [`EthTso`](crate::wqe::EthTso).
+    /// their WQE. Its requests are [`EthSend`](crate::wqe::EthSend),
+    /// [`EthMultiPacket`](crate::wqe::EthMultiPacket), [`EthTso`](crate::wqe::EthTso) and
+    /// [`WaitUntil`](crate::wqe::WaitUntil).
+    ///
+    /// A sender that is dropped takes what it has not sent with it. Before that, signal the last request,
+    /// and poll until `send_queue().is_idle()`.
     pub fn sender(&self) -> PacketSenderBuilder {
         PacketSenderBuilder::new(self)
     }
@@ -106,7 +116,8 @@ impl PacketPort {
             text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect()
         });
         bytes.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| {
-            let rule = "it has an Ethernet address only in the network namespace of its interface";
+            let rule = "its network interface is not in /sys/class/net: it is in another network \
+                        namespace, or sysfs is that of another one (mount -t sysfs sysfs /sys)";
             Error::attribute("port", self.number, rule)
         })
     }

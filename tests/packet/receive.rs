@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use etherparse::PacketBuilder;
 use mlx5::cqe::Status;
-use mlx5::packet::{LossScope, PacketError, PacketReceiverBuilder};
+use mlx5::packet::{LossScope, PacketError, PacketFault, PacketReceiverBuilder};
+use mlx5::wqe::{EthSend, Inline};
 
 use crate::{Pair, number};
 
@@ -49,6 +51,34 @@ fn a_poll_returns_no_more_than_it_is_asked_for() {
         assert_eq!(numbers(1), [4]);
         assert_eq!(numbers(32), [5, 6, 7, 8, 9]);
         assert_eq!(numbers(32), []);
+    }
+}
+
+#[test]
+fn a_packet_and_a_kept_one_tell_the_fault_of_their_headers() {
+    const IP_CHECKSUM: usize = 14 + 10;
+    const UDP_PAYLOAD: usize = 14 + 20 + 8;
+    for (at, change) in [PLAIN, STRIDING].into_iter().enumerate() {
+        let mut pair = Pair::new(0x1c + at as u8, change);
+        let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 8], pair.to)
+            .ipv4([192, 0, 2, 1], [192, 0, 2, 2], 8)
+            .udp(7, 9000);
+        let mut right = Vec::new();
+        builder.write(&mut right, &[3; 40]).unwrap();
+        for (wrong, fault) in [
+            (None, None),
+            (Some(IP_CHECKSUM), Some(PacketFault::NetworkHeader)),
+            (Some(UDP_PAYLOAD), Some(PacketFault::TransportChecksum)),
+        ] {
+            let mut packet = right.clone();
+            if let Some(wrong) = wrong {
+                packet[wrong] ^= 1;
+            }
+            pair.sender.post(0, EthSend::new(Inline(&packet)).signaled()).unwrap();
+            pair.sender.poll().for_each(|returned| drop(returned.unwrap()));
+            let came = pair.receiver.poll(1).next().unwrap().unwrap();
+            assert_eq!((came.fault(), came.keep().unwrap().fault()), (fault, fault));
+        }
     }
 }
 

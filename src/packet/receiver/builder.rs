@@ -60,7 +60,8 @@ impl PacketReceiverBuilder {
         }
     }
 
-    /// Sets how many slots are posted: at least 4, and rounded up to a power of two. Default: 1,024.
+    /// Sets how many slots are posted: at least 4, and rounded up to a power of two. The most is the
+    /// device's `max_qp_wr`. Default: 1,024.
     pub fn slots(mut self, slots: u32) -> Self {
         // A ring has a block of 64 bytes at least, of WQEs of 16.
         self.slots = slots.max(4).checked_next_power_of_two().unwrap_or(u32::MAX);

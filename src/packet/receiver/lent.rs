@@ -46,6 +46,17 @@ pub enum PacketFault {
     TransportChecksum,
 }
 
+impl PacketFault {
+    /// Returns the fault that the HCA's results tell, if they tell one.
+    pub(in crate::packet) fn of(info: &PacketInfo) -> Option<PacketFault> {
+        if info.network != Layer3::None && !info.network_ok {
+            return Some(PacketFault::NetworkHeader);
+        }
+        let checked = info.transport != TransportHeader::Other;
+        (checked && !info.transport_ok).then_some(PacketFault::TransportChecksum)
+    }
+}
+
 /// Why a poll of a [`PacketReceiver`](super::PacketReceiver) returned no packet.
 ///
 /// ```
@@ -216,12 +227,7 @@ impl<'a> Packet<'a> {
     /// }
     /// ```
     pub fn fault(&self) -> Option<PacketFault> {
-        let PacketInfo { network, network_ok, transport, transport_ok, .. } = self.info();
-        if network != Layer3::None && !network_ok {
-            return Some(PacketFault::NetworkHeader);
-        }
-        let checked = transport != TransportHeader::Other;
-        (checked && !transport_ok).then_some(PacketFault::TransportChecksum)
+        PacketFault::of(&self.info())
     }
 
     /// Keeps the packet beyond the next poll. `None` if packets of as many slots are kept as

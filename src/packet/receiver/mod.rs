@@ -116,7 +116,8 @@ impl PacketReceiver {
     }
 
     /// Returns up to `most` packets that have arrived, oldest first; the iterator takes them one by one.
-    /// First posts the slots of the packets that the last poll returned. No allocation, no system call.
+    /// First posts the slots of the packets that the last poll returned: all that `poll(0)` does. No
+    /// allocation, no system call.
     ///
     /// The iterator ends at the first error, and the next poll goes on behind it.
     ///
@@ -158,7 +159,7 @@ impl PacketReceiver {
     }
 
     /// Waits until a packet is there, and returns whether there is one before `timeout`. It may return
-    /// true without one.
+    /// true without one. A signal does not end it.
     ///
     /// # Errors
     /// [`Error::Call`]; [`Error::Poll`] if the device failed or was removed.
@@ -169,8 +170,12 @@ impl PacketReceiver {
 
     /// Returns how many packets matched the rules and did not arrive. One call into the kernel.
     ///
+    /// The count is one for all rules, also for those that were removed, and goes on behind a recovery. A
+    /// packet that was longer than its slot is lost, too. For losses of each stream, make a receiver for each,
+    /// or find the numbers that are missing.
+    ///
     /// Packets that have arrived and that no poll has returned yet are counted as lost, too, so call it
-    /// after a poll that returned none.
+    /// after a poll that returned none. To stop with an exact count, [remove](Self::remove) the rules before.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Withheld`].

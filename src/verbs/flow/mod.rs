@@ -225,7 +225,7 @@ impl FlowBuilder {
         self
     }
 
-    /// Matches UDP packets to that port.
+    /// Matches UDP packets to that port, of IPv4 and IPv6.
     #[doc(alias = "ibv_flow_spec_tcp_udp")]
     pub fn udp_port(mut self, port: u16) -> Self {
         self.filter.udp.destination = Some(port);
@@ -244,7 +244,7 @@ impl FlowBuilder {
         self
     }
 
-    /// Matches TCP packets to that port.
+    /// Matches TCP packets to that port, of IPv4 and IPv6.
     #[doc(alias = "ibv_flow_spec_tcp_udp")]
     pub fn tcp_port(mut self, port: u16) -> Self {
         self.filter.tcp.destination = Some(port);
