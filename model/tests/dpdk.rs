@@ -285,24 +285,36 @@ fn rules_by_verbs_are_made_and_count() {
     rules_are_made_and_count(",dv_flow_en=0");
 }
 
-/// Returns the WQEs of several packets each by which it sends the burst of `start tx_first`.
-fn burst(argument: &str) -> Vec<Vec<u8>> {
+/// Returns the WQEs of an opcode by which it sends what `commands` start, until at least `packets` are sent,
+/// with the time of the device's clock at which each was fetched.
+fn sent_by(
+    (argument, options): (&str, &[&str]),
+    commands: &[&str],
+    packets: u64,
+    code: u8,
+) -> Vec<(u64, Vec<u8>)> {
     let _turn = turn();
-    let name = format!("mlx5-dpdk-{}{argument}.trace", std::process::id());
+    let name = format!("mlx5-dpdk-{}{argument}-{code}.trace", std::process::id());
     let recording = std::env::temp_dir().join(name);
-    let options = ["--forward-mode=rxonly"];
-    let mut testpmd = Testpmd::start_recorded(1, argument, &options, Some(&recording));
-    testpmd.ask("start tx_first");
-    testpmd.until(|testpmd| testpmd.port(0).sent >= BURST);
+    let mut testpmd = Testpmd::start_recorded(1, argument, options, Some(&recording));
+    for command in commands {
+        testpmd.ask(command);
+    }
+    testpmd.until(|testpmd| testpmd.port(0).sent >= packets);
     testpmd.ask("stop");
     testpmd.quit();
     let reader = Reader::new(BufReader::new(File::open(&recording).expect("it was recorded")));
     let events = reader.expect("a recording").events();
-    let wqes = events.filter_map(|event| match event.expect("a whole recording").what {
-        What::Observed(Observed::SendWqe { bytes, .. }) => Some(bytes.into_owned()),
-        _ => None,
+    let wqes = events.filter_map(|event| {
+        let event = event.expect("a whole recording");
+        match event.what {
+            What::Observed(Observed::SendWqe { bytes, .. }) => {
+                Some((event.time, bytes.into_owned()))
+            }
+            _ => None,
+        }
     });
-    let wqes: Vec<Vec<u8>> = wqes.filter(|wqe| wqe[3] == opcode::ENHANCED_MPSW).collect();
+    let wqes: Vec<(u64, Vec<u8>)> = wqes.filter(|(_, wqe)| wqe[3] == code).collect();
     fs::remove_file(&recording).expect("it is there");
     wqes
 }
@@ -342,8 +354,30 @@ fn masked(mut wqe: Vec<u8>) -> Vec<u8> {
 #[test]
 fn the_packets_of_a_burst_share_wqes() {
     for (name, argument, wqes) in [("memory", "", 1), ("inline", ",txqs_min_inline=1", 3)] {
-        let burst = burst(argument);
+        let made = (argument, &["--forward-mode=rxonly"][..]);
+        let burst = sent_by(made, &["start tx_first"], BURST, opcode::ENHANCED_MPSW);
         assert_eq!(burst.len(), wqes, "{burst:02x?}");
-        assert_eq!(masked(burst[0].clone()), masked(written(name)), "{name}");
+        let (_, first) = burst[0].clone();
+        assert_eq!(masked(first), masked(written(name)), "{name}");
     }
+}
+
+/// The driver finds the capability by itself. Its WQEs are those that `WaitUntil` writes, with the mask of
+/// `SendTimes`, and what is behind one is fetched at its time.
+#[test]
+fn packets_with_times_wait_for_them() {
+    const SEND_ON_TIMESTAMP: &str = "--tx-offloads=0x200000";
+    /// Eight seconds of nanoseconds, which the clock counts, and the bits that are compared.
+    const MASK: u64 = (8 << 30) - 1;
+    let made = ("", &["--forward-mode=txonly", SEND_ON_TIMESTAMP][..]);
+    let waits = sent_by(made, &["set txtimes 20000000,0", "start"], 4 * BURST, opcode::WAIT);
+    let mut before = None;
+    for (fetched, wqe) in waits.iter().take(4) {
+        let word = |at: usize| u64::from_be_bytes(wqe[at..at + 8].try_into().expect("eight bytes"));
+        assert_eq!((wqe[0], wqe[7], wqe.len()), (opcode::OPMOD_WAIT_TIME, 3, 48), "{wqe:02x?}");
+        assert_eq!((word(16), word(24), word(40)), (5 << 32, 0, MASK), "{wqe:02x?}");
+        assert!(before.is_none_or(|until| until <= *fetched), "{before:?} {fetched}");
+        before = Some(word(32));
+    }
+    assert!(before.is_some());
 }

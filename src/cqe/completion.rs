@@ -100,7 +100,7 @@ pub enum SendOperation {
     MaskedFetchAdd,
     /// DMA memcpy (MMO): a copy by the HCA.
     DmaMemcpy,
-    /// WAIT: waits for completions of a CQ.
+    /// WAIT: waits for completions of a CQ, or for a time.
     Wait,
     /// SEND_ENABLE: lets another send queue run.
     SendEnable,

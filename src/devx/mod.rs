@@ -56,7 +56,9 @@ pub use command_target::CommandTarget;
 pub use context::ObjectContext;
 pub use counter::{QueueCounters, QueueCounts};
 pub use domain::{DevxPd, DevxXrcd, Domain, TransportDomain};
-pub use ethernet::{FlowCounter, FlowCounts, Rq, RqBuilder, Rqt, RssHash, Sq, SqBuilder, Tir, Tis};
+pub use ethernet::{
+    FlowCounter, FlowCounts, Rq, RqBuilder, Rqt, RssHash, SendTimes, Sq, SqBuilder, Tir, Tis,
+};
 pub use event::{DevxEvent, PortChange};
 pub use event_channel::{DevxEventSource, EventChannel};
 pub use event_queue::event_queue_number;

@@ -8,7 +8,7 @@ use crate::ring::source::DomainId;
 use crate::wqe::{
     CompareSwap, EthMultiPacket, EthSend, EthTso, FetchAdd, Inline, InlineBytes, InlineGather,
     MaskedCompareSwap, MaskedFetchAdd, Nop, Number, PacketList, Payload, RdmaRead, RdmaWrite,
-    RdmaWriteImm, SendImm, SendInvalidate, SendMessage, SgeList, To,
+    RdmaWriteImm, SendImm, SendInvalidate, SendMessage, SgeList, To, WaitUntil,
 };
 
 /// A payload or an operation that names memory by slices only, so that it can be posted without
@@ -112,6 +112,7 @@ without_memory! {
     [const N: usize, const M: usize] [InlineBytes<N>; M];
     [const N: usize] [InlineGather<'_>; N];
     [] Nop;
+    [] WaitUntil;
 }
 
 /// Types whose memory is that of the part which the two methods return.

@@ -231,6 +231,13 @@ impl ClockReading {
         Duration::from_nanos(later.saturating_sub(earlier))
     }
 
+    /// Returns the count at a time after another count, or the first one after it.
+    pub fn after(&self, count: Timestamp, time: Duration) -> Timestamp {
+        let scaled = time.as_nanos().min(u64::MAX.into()) << self.shift;
+        let counts = scaled.div_ceil(u128::from(self.mult.max(1)));
+        Timestamp::from_raw(count.raw().wrapping_add(counts as u64) & self.mask)
+    }
+
     /// Converts a count to a time of the system.
     pub fn time(&self, count: Timestamp) -> SystemTime {
         UNIX_EPOCH + Duration::from_nanos(self.nanoseconds(count))

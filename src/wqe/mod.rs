@@ -28,6 +28,7 @@ mod umr;
 mod unit;
 #[cfg(feature = "unproven")]
 pub mod unproven;
+mod until;
 mod window;
 mod writer;
 
@@ -55,6 +56,7 @@ pub(crate) use tags::{AppendTag, ChangeTags, ListFlags};
 pub(crate) use tags::{Tag, TagHeader};
 pub use transport::PostOn;
 pub(crate) use unit::Unit;
+pub use until::WaitUntil;
 pub use window::{BindWindow, LocalInvalidate, SendInvalidate};
 pub(crate) use writer::{Block, Kept, Linear, Segment, Segments, Units, Wrapping};
 

@@ -2,8 +2,10 @@
 //! the nanoseconds of the device, as the free-running clock of the usual profile does. In the first
 //! second, both formats have the same bits: the model's own tests tell them apart.
 
+use std::time::Duration;
+
 use mlx5::cqe::{Completion, Timestamp, TimestampFormat};
-use mlx5::devx::{CommandTarget, Firmware, Rq, Sq, Tir, Tis, TransportDomain};
+use mlx5::devx::{CommandTarget, Firmware, Rq, SendTimes, Sq, Tir, Tis, TransportDomain};
 use mlx5::ib::{Rc, Ud};
 use mlx5::ring::{
     CqReader, PacketEvent, PacketRq, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
@@ -138,4 +140,28 @@ fn datagrams(rig: &Rig, clock: &DeviceClock, sge: mlx5::wqe::Sge) {
         send.post(2, SendMessage::new(Inline(b"datagram")).signaled().to(to)).unwrap();
     }
     both(clock, before, &mut reader, &mut (&mut send, &mut receive));
+}
+
+#[test]
+fn queues_with_real_times_wait_for_real_times() {
+    let rig = rig();
+    let clock = DeviceClock::new(&rig.context).unwrap();
+    let domain = TransportDomain::new(&rig.context).unwrap();
+    let cq = rig.cq(16);
+    let tis = Tis::new(&domain).unwrap();
+    let builder = Sq::builder(&rig.pd, &tis, &cq).max_inline_data(100);
+    let sq = builder.timestamps(TimestampFormat::RealTime).build().unwrap();
+    let mut reader = CqReader::new(&cq).unwrap();
+    let mut send = SendQueue::new(&sq, &mut reader, SendConfig::default()).unwrap();
+    let times = SendTimes::real_time(&rig.context).unwrap();
+    // The free-running clock counts the same nanoseconds.
+    let later =
+        clock.read().unwrap().after(clock.count().unwrap(), Duration::from_millis(50)).raw();
+    let (seconds, nanoseconds) = (later / 1_000_000_000, later % 1_000_000_000);
+    let real = Timestamp::from_raw(seconds << 32 | nanoseconds);
+    // SAFETY: the request names no memory.
+    unsafe { send.post(3, times.until(real).signaled()).unwrap() };
+    let (completion, time) = until(|| reader.poll_timed(&mut send).unwrap());
+    assert!(matches!(completion, Completion::Send(done) if done.id == 3), "{completion:?}");
+    assert!(real <= time.unwrap() && Timestamp::from_raw(later) <= clock.count().unwrap());
 }

@@ -8,12 +8,12 @@ mod pair;
 use mlx5::Error;
 use mlx5::cqe::Status;
 use mlx5::devx::unproven::{EventQueue, MsiVector, Psv};
-use mlx5::devx::{self, Command, DevxPd, ifc};
+use mlx5::devx::{Command, DevxPd, ifc};
 use mlx5::ib::Access;
 use mlx5::verbs::{Context, Errno, Mkey, ProtectionDomain};
 use mlx5::wqe::unproven::{
     BlockSignature, BlockSize, CrcKind, Encrypted, Encryption, Protected, SendEnable, SetPsv,
-    Signature, SignedBlocks, Wait, WaitUntil,
+    Signature, SignedBlocks, Wait,
 };
 use mlx5_model::Mode;
 
@@ -47,36 +47,6 @@ fn steering_has_the_segment_of_dpdk_and_of_ofed() {
     });
     assert_eq!((&enable[..4], enable[7]), (&hex("00000017")[..], 2));
     assert_eq!(enable[16..], hex("00000000 00000000 0000fffe 00123456"));
-}
-
-/// DPDK, `drivers/common/mlx5/mlx5_prm.h` (`mlx5_wqe_wseg`, `MLX5_OPC_MOD_WAIT_TIME`,
-/// `MLX5_WAIT_COND_CYCLIC_SMALLER`) and `drivers/net/mlx5/mlx5_tx.h` (`mlx5_tx_wseg_init`).
-#[test]
-fn a_wait_for_a_time_has_the_segment_of_dpdk() {
-    let rig = Rig::new(Mode::Trapped);
-    // SAFETY: it names no memory, and the HCA refuses it.
-    let wait = written(&rig, |queue| unsafe {
-        queue.post(1, WaitUntil::real_time(0x1234_5678, 0x09ab_cdef).signaled()).unwrap();
-    });
-    assert_eq!((&wait[..4], wait[7]), (&hex("0200000f")[..], 3));
-    assert_eq!(
-        wait[16..],
-        hex("00000005 00000000 00000000 00000000 12345678 09abcdef ffffffff ffffffff")
-    );
-    let missing = rig.context.capabilities().require(
-        devx::Group::General,
-        WaitUntil::CAPABILITY,
-        "a wait for a time",
-    );
-    assert!(matches!(missing, Err(Error::NoCapability(_))), "{missing:?}");
-}
-
-#[test]
-fn a_wait_for_a_time_fails_on_a_device_without_the_capability() {
-    let mut pair = pair();
-    pair.a.post(1, WaitUntil::new(5, u64::MAX).signaled());
-    assert_eq!(pair.a.send_fails(1, Status::LocalQpOperation).opcode, 0x0f);
-    pair.works_again();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, RealTime, ReceiveKind, SendOperation, Timestamp, TimestampFormat};
-use mlx5::devx::{Sq, Tis, TransportDomain};
+use mlx5::devx::{SendTimes, Sq, Tis, TransportDomain};
 use mlx5::expert::Makes;
 use mlx5::ib::Transport;
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
@@ -24,6 +24,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("times.unreliable", "So does a SEND of an unreliable connection.", unreliable),
     Case::new("times.datagram", "So does a datagram.", datagram),
     Case::new("times.packet", "So does an Ethernet packet.", packet).needs(ethernet::NEEDS),
+    Case::new("times.wait", "A packet behind a wait leaves at its time, and not before.", wait)
+        .needs(&[Need::Ethernet, Need::Commands]),
     Case::new(
         "times.real",
         "Two completions in real-time format are as far apart as by the system's clock, and agree with \
@@ -137,6 +139,29 @@ fn packet(bench: &mut Bench) -> Verdict {
     let bytes = line.udp(b"at what time?");
     let send = || EthSend::new(Inline(&bytes)).signaled();
     sent(bench, &mut line.side, SendOperation::Send, send)?;
+    ethernet::arrives(bench, 0, bytes.len()).map(|_| ())
+}
+
+fn wait(bench: &mut Bench) -> Verdict {
+    let mut line = ethernet::connect(bench)?;
+    let clock = Clock::new(bench)?;
+    let times = SendTimes::free_running(&bench.base.context)
+        .map_err(|error| lacking(format!("no queue waits for a time: {error}")))?;
+    let reading = clock.0.read().ok_or_else(|| lacking("the clock's page cannot be read"))?;
+    bench.peer.receive(0, 0, 2000)?;
+    let bytes = line.udp(b"not before");
+    let later = reading.after(clock.count()?, Duration::from_millis(50));
+    line.side.post(1, times.until(later))?;
+    line.side.post(2, EthSend::new(Inline(&bytes)).signaled())?;
+    match line.side.next_timed()? {
+        (Completion::Send(done), time) => {
+            same("completed request", done.id, 2)?;
+            let waited = time.is_some_and(|time| later <= time);
+            holds(waited, format!("the packet was sent at {time:?}, and not from {later:?} on"))?;
+        }
+        (Completion::Failed(failure), _) => return Err(failed(failure)),
+        (other, _) => return Err(failed(format!("instead of the packet: {other:?}"))),
+    }
     ethernet::arrives(bench, 0, bytes.len()).map(|_| ())
 }
 

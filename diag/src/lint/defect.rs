@@ -288,6 +288,11 @@ defects! {
     Defect "atomic-length", "{found} bytes of memory for the old value, expected {expected}",
         "name exactly as many bytes as the atomic has";
 
+    /// A condition of a wait for a time that no driver posts.
+    WaitCondition { /** The condition. */ found: u32 }
+    Suspicious "wait-condition", "waits for a time under condition {found:#x}, expected 5 (cyclic, smaller)",
+        "write the condition under which the queue waits while the clock is behind the time";
+
     /// No destination.
     NoDestination {}
     Suspicious "no-destination", "the destination's number is 0",

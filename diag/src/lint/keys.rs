@@ -3,7 +3,8 @@
 use mlx5_sys::wqe::{
     DataSeg, INLINE_SEG, MkeySeg, MmoDma, PsvSeg, QueueSeg, SEGMENT_SIZE, TM_APPEND,
     TM_FLAG_CQE_REQ, TM_FLAG_SW_CNT, TM_NOP, TM_REMOVE, TagMatchingSeg, UMR_CHECK_FREE,
-    UMR_CHECK_QPN, UMR_INLINE, UMR_TRANSLATION_OFFSET, UmrCtrlSeg, opcode,
+    UMR_CHECK_QPN, UMR_INLINE, UMR_TRANSLATION_OFFSET, UmrCtrlSeg, WAIT_CYCLIC_SMALLER, WaitSeg,
+    opcode,
 };
 
 use super::data::entry;
@@ -104,8 +105,20 @@ pub(super) fn copy(reader: &mut Reader<'_, '_>) {
     reader.end();
 }
 
-/// Checks the queue that a WQE waits for or releases. WAIT has more forms in other drivers, with a
-/// modifier (DPDK waits for a time in this way).
+/// Checks a time that a WQE waits for.
+pub(super) fn time(reader: &mut Reader<'_, '_>) {
+    let segment = Segment::Queue;
+    let Some((wait, at)) = reader.take::<WaitSeg>(segment) else { return };
+    if wait.operation.get() != WAIT_CYCLIC_SMALLER {
+        reader.report(segment, at, Defect::WaitCondition { found: wait.operation.get() });
+    }
+    reader.reserved(segment, at + 4, &wait.lkey.to_bytes());
+    reader.reserved(segment, at + 8, &wait.addr.to_bytes());
+    reader.end();
+}
+
+/// Checks the queue that a WQE waits for or releases. WAIT has more forms in other drivers, with other
+/// modifiers.
 pub(super) fn queue(reader: &mut Reader<'_, '_>) {
     if reader.opcode == opcode::WAIT && reader.modifier != 0 {
         return;

@@ -269,6 +269,19 @@ fn seeds() -> Vec<(&'static str, Vec<Finding>)> {
                 &[&ethernet(0), &inline(60), &sge()],
             ),
         ),
+        ("wait-condition", {
+            let wait: [&[u8]; 2] = [&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[0xee; 16]];
+            let mut ring = Ring::from(0);
+            let at = ring.put(opcode::WAIT, signaled, &wait);
+            ring.bytes[at] = opcode::OPMOD_WAIT_TIME;
+            let raw = facts(RawPacket);
+            let found = findings(raw, &ring, 0, 1);
+            ring.bytes[at + 19] = 5;
+            assert_eq!(findings(raw, &ring, 0, 1), []);
+            ring.bytes[at + 24] = 1;
+            assert_eq!(findings(raw, &ring, 0, 1)[0].offset, 24);
+            found
+        }),
         ("umr-flags", spoiled(rc, opcode::UMR, &[&umr(4)], 16, 0x81)),
         ("translation-size", spoiled(rc, opcode::UMR, &[&umr(4)], 21, 5)),
         ("tag-operation", spoiled(rc, opcode::TAG_MATCHING, &[&[0; 32]], 16, 0x50)),

@@ -303,6 +303,7 @@ fn body(reader: &mut Reader<'_, '_>) -> Option<()> {
         opcode::SET_PSV => keys::psvs(reader),
         opcode::TAG_MATCHING => keys::tag_matching(reader),
         opcode::MMO if reader.modifier == opcode::OPMOD_MMO_DMA => keys::copy(reader),
+        opcode::WAIT if reader.modifier == opcode::OPMOD_WAIT_TIME => keys::time(reader),
         opcode::WAIT | opcode::SEND_EN if reader.modifier == 0 => keys::queue(reader),
         opcode::DUMP => data::memory(reader),
         opcode::SEND | opcode::SEND_IMM | opcode::SEND_INVAL | opcode::TSO => {

@@ -235,6 +235,14 @@ layout! {
         TEMPERATURE_THRESHOLD_HI 0xc 15 16;
         SENSOR_NAME 0x18 31 64;
     }
+    mtutc_reg 0x1c {
+        TIME_STAMP_MODE 0x0 31 2;
+        OPERATION 0x0 3 4;
+        FREQ_ADJUSTMENT 0x4 31 32;
+        UTC_SEC 0x10 31 32;
+        UTC_NSEC 0x14 29 30;
+        TIME_ADJUSTMENT 0x18 31 32;
+    }
     mpein_reg 0x30 {
         DEPTH 0x0 29 6;
         PCIE_INDEX 0x0 23 8;

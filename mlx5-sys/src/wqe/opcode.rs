@@ -29,7 +29,7 @@ opcodes! {
     SEND_IMM = 0x0b, MLX5_OPCODE_SEND_IMM;
     /// TCP segmentation.
     TSO = 0x0e, MLX5_OPCODE_TSO;
-    /// Waits for completions of another queue. DPDK `mlx5_prm.h`.
+    /// Waits for completions of another queue, or for a time. DPDK `mlx5_prm.h`.
     WAIT = 0x0f;
     /// RDMA read.
     RDMA_READ = 0x10, MLX5_OPCODE_RDMA_READ;
@@ -71,6 +71,9 @@ opcodes! {
 
 /// Opcode modifier of [`MMO`] for a copy. rdma-core `providers/mlx5/wqe.h`.
 pub const OPMOD_MMO_DMA: u8 = 1;
+
+/// Opcode modifier of [`WAIT`] for a time. DPDK `mlx5_prm.h`, `MLX5_OPC_MOD_WAIT_TIME`.
+pub const OPMOD_WAIT_TIME: u8 = 2;
 
 /// Opcode modifier of [`ATOMIC_MASKED_CS`] and [`ATOMIC_MASKED_FA`] on `1 << log` bytes, 4 or more.
 /// UCX `ib_mlx5.h`, `UCT_IB_MLX5_OPMOD_EXT_ATOMIC`; Mellanox OFED's libmlx5 `qp.c`.

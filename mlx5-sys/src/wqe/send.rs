@@ -52,6 +52,21 @@ layouts! {
         qpn_cqn: U32 = 12;
     }
 
+    /// The operand of [`WAIT`](super::opcode::WAIT) for a time
+    /// ([`OPMOD_WAIT_TIME`](super::opcode::OPMOD_WAIT_TIME)). DPDK `mlx5_prm.h`, `mlx5_wqe_wseg`.
+    WaitSeg 32 {
+        /// The comparison, such as [`WAIT_CYCLIC_SMALLER`].
+        operation: U32 = 0;
+        /// Zero, of a time.
+        lkey: U32 = 4;
+        /// Zero, of a time.
+        addr: U64 = 8;
+        /// The time, in the format of the queue's timestamps.
+        value: U64 = 16;
+        /// The bits that are compared.
+        mask: U64 = 24;
+    }
+
     /// Operands of a masked atomic on 8 bytes. rdma-core `providers/mlx5/wqe.h`,
     /// `mlx5_wqe_masked_atomic_seg`.
     MaskedAtomicSeg 32 {
@@ -184,6 +199,9 @@ constants! {
     /// Bit of [`AvSeg::grh_gid_fl`] on InfiniBand: the message carries a GRH. Reserved, and 0, on
     /// RoCE, whose messages always do. rdma-core `providers/mlx5/verbs.c`, `mlx5_create_ah`.
     GRH_PRESENT: u32 = 1 << 30;
+    /// [`WaitSeg::operation`]: waits while the clock is smaller than the value. Both wrap around in the bits
+    /// that are compared. DPDK `mlx5_prm.h`, `MLX5_WAIT_COND_CYCLIC_SMALLER`.
+    WAIT_CYCLIC_SMALLER: u32 = 5;
     /// The HCA fills in the IP header's checksum.
     ETH_L3_CSUM: u8 = 1 << 6, MLX5_ETH_WQE_L3_CSUM;
     /// The HCA fills in the TCP or UDP checksum.

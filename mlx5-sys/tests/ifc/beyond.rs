@@ -29,6 +29,8 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     ("cmd_hca_cap", "QPC_EXTENSION", RDMA_CORE),
     ("cmd_hca_cap", "DMA_MMO_SQ", RDMA_CORE),
     ("cmd_hca_cap", "QP_ERROR_SYNDROME", LATER),
+    ("cmd_hca_cap", "WAIT_ON_TIME", DPDK),
+    ("mtutc_reg", "TIME_STAMP_MODE", DPDK),
     ("query_qp_in", "QPC_EXT", LATER),
     ("cmd_hca_cap_2", "SEND_DBR_MODE_NO_DBR_INT", RDMA_CORE_45),
     ("cmd_hca_cap_2", "SEND_DBR_MODE_NO_DBR_EXT", RDMA_CORE_45),

@@ -122,6 +122,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::TAG_MATCHING, has(Feature::TagMatching)),
         (c::RNDV_OFFLOAD_RC, has(Feature::TagMatching)),
         (c::LOG_TAG_MATCHING_LIST_SZ, has(Feature::TagMatching) * u64::from(LOG_MAX_TAGS)),
+        (c::WAIT_ON_TIME, has(Feature::WaitOnTime)),
+        (c::ACCESS_REGISTER_USER, 1),
         (c::LOG_MAX_CQ_SZ, LOG_MAX_CQ_SIZE.into()),
         (c::LOG_MAX_CQ, 24),
         (c::LOG_MAX_EQ_SZ, LOG_MAX_EQ_SIZE.into()),

@@ -4,8 +4,8 @@
 use mlx5_sys::ifc::{
     Field, access_register_in, access_register_out, eth_802_3_cntrs_grp_data_layout,
     eth_2819_cntrs_grp_data_layout, eth_2863_cntrs_grp_data_layout, eth_per_prio_grp_data_layout,
-    ib_port_cntrs_grp_data_layout, mcia_reg, mnvda_reg, mpein_reg, mtcap_reg, mtmp_reg, paos_reg,
-    pddr_reg, pfcc_reg, pmlp_reg, pmtu_reg, ppcnt_reg, pplm_reg, ptys_reg, pvlc_reg,
+    ib_port_cntrs_grp_data_layout, mcia_reg, mnvda_reg, mpein_reg, mtcap_reg, mtmp_reg, mtutc_reg,
+    paos_reg, pddr_reg, pfcc_reg, pmlp_reg, pmtu_reg, ppcnt_reg, pplm_reg, ptys_reg, pvlc_reg,
     register_host_endianness, slrg_reg,
 };
 
@@ -45,6 +45,7 @@ const REGISTERS: &[Register] = &[
     Register { number: 0x900a, size: mtmp_reg::SIZE, answer: physical::temperature },
     Register { number: 0x9014, size: mcia_reg::SIZE, answer: physical::module_memory },
     Register { number: 0x9024, size: mnvda_reg::SIZE, answer: settings::read },
+    Register { number: 0x9055, size: mtutc_reg::SIZE, answer: physical::clock },
     Register { number: 0x9050, size: mpein_reg::SIZE, answer: physical::pci_link },
 ];
 
@@ -73,9 +74,15 @@ fn perform(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refus
     let register = register.ok_or(Refusal::NoRegister)?;
     let from = access_register_in::REGISTER_DATA.bytes().start;
     let to = access_register_out::REGISTER_DATA.bytes().start;
-    let given = input.get(from..from + register.size).ok_or(Refusal::InputLength)?;
     let reply = output.get_mut(to..to + register.size).ok_or(Refusal::OutputLength)?;
-    reply.copy_from_slice(given);
+    let given = input.get(from..).unwrap_or_default();
+    let given = &given[..given.len().min(register.size)];
+    // DPDK reads a register that has no selecting fields by the command's header alone.
+    if access == Access::Write && given.len() < register.size {
+        return Err(Refusal::InputLength);
+    }
+    reply.fill(0);
+    reply[..given.len()].copy_from_slice(given);
     (register.answer)(card, access, reply)
 }
 

@@ -35,6 +35,9 @@ pub enum Feature {
     /// VLAN headers that the device inserts as the WQE says. A ConnectX-6 Dx does not offer that:
     /// evidence F144.
     VlanInsertion,
+    /// Send queues that wait for a time. DPDK's guide of its mlx5 driver names ConnectX-7 for "send
+    /// scheduling on timestamps" by WAIT.
+    WaitOnTime,
 }
 
 /// The generation that a device stands for.
@@ -110,6 +113,7 @@ const GENERATIONS: [Generation; 5] = [
             Feature::Recordless,
             Feature::OnDemandAtomics,
             Feature::RealTime,
+            Feature::WaitOnTime,
         ],
         costs: devices::CONNECTX5,
     },
@@ -122,7 +126,13 @@ const GENERATIONS: [Generation; 5] = [
         clock_khz: 156_250,
         log_max_qp: 17,
         log_max_pd: 23,
-        lacks: &[Feature::DmaCopy, Feature::DciStreams, Feature::Recordless, Feature::RealTime],
+        lacks: &[
+            Feature::DmaCopy,
+            Feature::DciStreams,
+            Feature::Recordless,
+            Feature::RealTime,
+            Feature::WaitOnTime,
+        ],
         costs: devices::CONNECTX6,
     },
     Generation {
@@ -141,6 +151,7 @@ const GENERATIONS: [Generation; 5] = [
             Feature::OnDemandAtomics,
             Feature::RealTime,
             Feature::VlanInsertion,
+            Feature::WaitOnTime,
         ],
         costs: devices::CONNECTX6_DX,
     },

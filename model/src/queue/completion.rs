@@ -143,7 +143,7 @@ impl Card {
 
     /// Returns the present time in a queue's `ts_format`. Real time is that of a PTP clock that was
     /// never set: the time since the device was created.
-    fn stamp(&self, format: u32) -> u64 {
+    pub(crate) fn stamp(&self, format: u32) -> u64 {
         let now = self.clock.now();
         if format == REAL_TIME {
             return (now / SECOND) << 32 | (now % SECOND);

@@ -40,7 +40,7 @@ pub use crate::work::{
     Access, Address, Atomic, Completion, Data, Denied, Domain, Entries, EthernetSegment, Extended,
     FailedWqe, Fence, Fetch, Flush, HEADER, LARGEST, Local, Masked, Met, Opcode, Origin, Part,
     Protection, QpEvent, ReceiveWqe, Remote, Rendezvous, Seen, SendWqe, Signal, SrqEvent, Syndrome,
-    TagEvent, TagRequest, Tagged, Taken, TargetEvent, Umr, answered,
+    TagEvent, TagRequest, Tagged, Taken, TargetEvent, Umr, Until, answered,
 };
 
 #[cfg(test)]

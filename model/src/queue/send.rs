@@ -11,7 +11,7 @@ use crate::memory::{Fault, Memory};
 use crate::object::{Qp, SendQueue, State};
 use crate::trace::Observed;
 use crate::work::decode::{self, Control};
-use crate::work::{FOREIGN, Reason};
+use crate::work::{FOREIGN, Local, Reason};
 
 /// Bytes of a block (WQEBB).
 pub(super) const BLOCK: usize = 64;
@@ -107,6 +107,12 @@ impl Card {
                 if wqe.opcode == opcode::MMO && !self.identity.profile.has(Feature::DmaCopy) =>
             {
                 refused(self, "the device copies no memory", Syndrome::LocalQpOperation)
+            }
+            Ok(wqe)
+                if matches!(wqe.local.as_deref(), Some(Local::Until(_)))
+                    && !self.identity.profile.has(Feature::WaitOnTime) =>
+            {
+                refused(self, "the device waits for no time", Syndrome::LocalQpOperation)
             }
             Ok(wqe) => Fetch::Wqe(SendWqe { index, ..wqe }),
             Err(syndrome) => refused(self, FOREIGN, syndrome),

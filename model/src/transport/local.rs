@@ -43,6 +43,8 @@ impl Card {
                 }
                 Ok(Alone::Done)
             }
+            // Only queues of packets wait for a time.
+            Local::Until(_) => Err(Syndrome::LocalQpOperation),
             _ if !master => Err(Syndrome::LocalQpOperation),
             Local::Wait { cq, count } => match self.has_completed(*cq, *count) {
                 Some(true) => {

@@ -177,7 +177,12 @@ fn has(service: Service, code: u8) -> bool {
         Service::Ethernet => {
             matches!(
                 code,
-                opcode::NOP | opcode::SEND | opcode::TSO | opcode::DUMP | opcode::ENHANCED_MPSW
+                opcode::NOP
+                    | opcode::SEND
+                    | opcode::TSO
+                    | opcode::WAIT
+                    | opcode::DUMP
+                    | opcode::ENHANCED_MPSW
             )
         }
     }
@@ -213,8 +218,10 @@ pub(crate) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
         xrc_srq: None,
         data: Vec::new(),
     };
-    let varies =
-        matches!(control.opcode, opcode::ATOMIC_MASKED_CS | opcode::ATOMIC_MASKED_FA | opcode::MMO);
+    let varies = matches!(
+        control.opcode,
+        opcode::ATOMIC_MASKED_CS | opcode::ATOMIC_MASKED_FA | opcode::MMO | opcode::WAIT
+    );
     if (control.modifier != 0 && !varies) || !has(service, control.opcode) {
         return Err(Syndrome::LocalQpOperation);
     }
@@ -293,6 +300,11 @@ fn fill(
             let list = |bytes: &[u8]| Ok(super::list(bytes));
             wqe.local = Some(Box::new(extended::Local::Tags(tags::decode(segments.0, list)?)));
         }
+        // Queues of packets wait for times, and others for completions.
+        opcode::WAIT if service == Service::Ethernet => match control.modifier {
+            extended::TIME => wqe.local = Some(Box::new(extended::until(segments.0)?)),
+            _ => return Err(Syndrome::LocalQpOperation),
+        },
         opcode::WAIT | opcode::SEND_EN => {
             let wait = control.opcode == opcode::WAIT;
             wqe.local = Some(Box::new(extended::queues(wait, control.modifier, segments.0)?));

@@ -1,5 +1,5 @@
 //! Segments of the operations that have an opcode modifier: masked atomics, DMA memcpy (MMO), and
-//! waiting for other queues.
+//! waiting for other queues or a time.
 //!
 //! Layouts: atomics as UCX (`rc_mlx5.inl`, `uct_rc_mlx5_txqp_dptr_post`) and the libmlx5 of
 //! Mellanox OFED (`qp.c`, `ext_cmp_swp`, `ext_fetch_add`) post them; copies as rdma-core
@@ -44,6 +44,8 @@ pub enum Local {
         /// The CQ's completions since its creation, modulo 2^32.
         count: u32,
     },
+    /// Waits until a time has come.
+    Until(Until),
     /// Lets a held-back send queue run up to a counter.
     Enable {
         /// The queue pair.
@@ -53,6 +55,23 @@ pub enum Local {
     },
     /// Changes the tag list of the queue pair's shared receive queue.
     Tags(super::TagRequest),
+}
+
+/// A time of the device's clock, in the form of the queue's timestamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Until {
+    time: u64,
+    /// The bits that count.
+    mask: u64,
+}
+
+impl Until {
+    /// Returns how far ahead of `now` the time is, 0 when it has come. Times wrap around: one that is more
+    /// than half a round ahead has come.
+    pub fn left(self, now: u64) -> u64 {
+        let ahead = self.time.wrapping_sub(now) & self.mask;
+        if ahead > self.mask / 2 { 0 } else { ahead }
+    }
 }
 
 /// Splits a WQE's bytes into the operands of a masked atomic and the rest.
@@ -102,6 +121,21 @@ pub(super) fn copy(modifier: u8, bytes: &[u8]) -> Result<Local, Syndrome> {
         inline => inline,
     };
     Ok(Local::Copy { from, to, notes })
+}
+
+/// The modifier of WAIT for a time (DPDK `mlx5_prm.h`, `MLX5_OPC_MOD_WAIT_TIME`).
+pub(super) const TIME: u8 = 2;
+
+/// Decodes WAIT for a time (DPDK `mlx5_prm.h`, `mlx5_wqe_wseg`). Only the condition is known that DPDK
+/// posts, without an address.
+pub(super) fn until(bytes: &[u8]) -> Result<Local, Syndrome> {
+    /// `MLX5_WAIT_COND_CYCLIC_SMALLER`
+    const CYCLIC_SMALLER: u32 = 5;
+    if bytes.len() != 32 || (0..4).map(|at| word(bytes, 4 * at)).ne([CYCLIC_SMALLER, 0, 0, 0]) {
+        return Err(Syndrome::LocalQpOperation);
+    }
+    let long = |at| u64::from(word(bytes, at)) << 32 | u64::from(word(bytes, at + 4));
+    Ok(Local::Until(Until { time: long(16), mask: long(24) }))
 }
 
 /// Decodes WAIT (`wait`) or SEND_ENABLE.

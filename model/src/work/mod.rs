@@ -22,7 +22,7 @@ pub use completion::{Completion, Opcode, Origin, Outcome};
 pub use ethernet::{EthernetSegment, Part, Seen};
 pub(crate) use event::CqFailure;
 pub use event::{QpEvent, SrqEvent, TargetEvent};
-pub use extended::{LARGEST, LOG_MAX_ATOMIC, Local, Masked, answered};
+pub use extended::{LARGEST, LOG_MAX_ATOMIC, Local, Masked, Until, answered};
 pub use klm::Klm;
 pub use reason::{FOREIGN, Reason, Refusal, Region};
 #[cfg(test)]

@@ -29,6 +29,14 @@ fn counts_are_converted_as_by_libmlx5() {
             shift: reading.shift,
             mask,
         };
+        let scaled = u128::from(away) << shift;
+        let later = reading.after(Timestamp::from_raw(reading.cycles), Duration::from_nanos(away));
+        let counts = u128::from(later.raw().wrapping_sub(reading.cycles) & mask);
+        if scaled.div_ceil(reading.mult.into()) <= mask.into() {
+            let passed = |counts: u128| counts * u128::from(reading.mult);
+            assert!(passed(counts) >= scaled, "{reading:?}");
+            assert!(counts == 0 || passed(counts - 1) < scaled, "{reading:?}");
+        }
         for count in [reading.cycles.wrapping_add(away), reading.cycles.wrapping_sub(away)] {
             let count = count & mask;
             let before = (reading.cycles.wrapping_sub(count) & mask) <= mask / 2;

@@ -10,7 +10,7 @@
 //!   format of the data in memory and on the wire ([`Protected`]), and a PSV for each signed side,
 //!   which [`SetPsv`] sets. The HCA then adds, checks, copies or strips signatures as data passes.
 //!   [`devx::unproven::Psv`](crate::devx::unproven::Psv) makes PSVs.
-//! - Queues that wait for others: [`Wait`] and [`SendEnable`]. Queues that wait for a time: [`WaitUntil`].
+//! - Queues that wait for others: [`Wait`] and [`SendEnable`].
 //!
 //! This module may change in any release.
 
@@ -54,4 +54,4 @@ pub use protection::{Encrypted, Encryption, Protected};
 pub use signature::{
     BlockSignature, BlockSize, CrcKind, Escape, Guard, SetPsv, Signature, SignedBlocks,
 };
-pub use steering::{SendEnable, Wait, WaitUntil};
+pub use steering::{SendEnable, Wait};

@@ -4,7 +4,8 @@ use core::fmt;
 
 use mlx5_sys::wqe::{
     AtomicSeg, AvSeg, DataSeg, ETH_L3_CSUM, ETH_L4_CSUM, EXTENDED_UD_AV, EthSeg, GRH_PRESENT,
-    INLINE_SEG, InlineHeader, MmoDma, RaddrSeg, SEGMENT_SIZE, XrcSeg, opcode,
+    INLINE_SEG, InlineHeader, MmoDma, RaddrSeg, SEGMENT_SIZE, WAIT_CYCLIC_SMALLER, WaitSeg, XrcSeg,
+    opcode,
 };
 
 use super::super::Hex;
@@ -143,6 +144,16 @@ pub(super) fn write_copy(rest: &mut &[u8], f: &mut fmt::Formatter<'_>) -> fmt::R
     for (name, end) in [("from", &copy.src), ("to", &copy.dest)] {
         let (at, length, key) = (end.addr.get(), end.byte_count.get(), end.lkey.get());
         write!(f, "\n  {name}: {at:#x}, {length} bytes, lkey {key:#x}")?;
+    }
+    write_left(rest, f)
+}
+
+/// A time that the queue waits for.
+pub(super) fn write_wait(rest: &mut &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Some(wait) = segment::<WaitSeg>(rest, "wait", f)? else { return Ok(()) };
+    write!(f, "\n  until: {:#x}, mask {:#x}", wait.value.get(), wait.mask.get())?;
+    if wait.operation.get() != WAIT_CYCLIC_SMALLER {
+        write!(f, ", condition {}", wait.operation.get())?;
     }
     write_left(rest, f)
 }

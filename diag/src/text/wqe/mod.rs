@@ -160,6 +160,7 @@ impl SendWqe<'_> {
             opcode::SET_PSV => return keys::write_psvs(rest, f),
             opcode::TAG_MATCHING => return keys::write_tag_matching(rest, f),
             opcode::MMO if opmod == opcode::OPMOD_MMO_DMA => return data::write_copy(rest, f),
+            opcode::WAIT if opmod == opcode::OPMOD_WAIT_TIME => return data::write_wait(rest, f),
             opcode::NOP | opcode::DUMP => {}
             opcode::SEND
             | opcode::SEND_IMM

@@ -1,7 +1,7 @@
 use mlx5_sys::wqe::{
     AvSeg, DataSeg, ETH_L3_CSUM, EXTENDED_UD_AV, EthInlineSeg, GRH_PRESENT, Klm, MaskedAtomicSeg,
     MkeySeg, MmoDma, PsvSeg, REPEAT_BLOCK_OP, RaddrSeg, RepeatBlock, RepeatEntry, TM_APPEND,
-    TagMatchingSeg, UMR_INLINE, UmrCtrlSeg, XrcSeg,
+    TagMatchingSeg, UMR_INLINE, UmrCtrlSeg, WAIT_CYCLIC_SMALLER, WaitSeg, XrcSeg,
 };
 
 use super::*;
@@ -140,6 +140,15 @@ fn shows_operations_of_every_kind() {
     let copy = MmoDma { src: end(0x10), dest: end(0x20), ..MmoDma::default() };
     let shown = sent(opcode::MMO, opcode::OPMOD_MMO_DMA, none, &[copy.as_bytes()]);
     assert!(shown.contains("from: 0x10, 64 bytes, lkey 0x7\n  to: 0x20"), "{shown}");
+
+    let wait = WaitSeg {
+        operation: WAIT_CYCLIC_SMALLER.into(),
+        value: 0x1234.into(),
+        mask: 0xffff.into(),
+        ..WaitSeg::default()
+    };
+    let shown = sent(opcode::WAIT, opcode::OPMOD_WAIT_TIME, none, &[wait.as_bytes()]);
+    assert!(shown.ends_with("until: 0x1234, mask 0xffff"), "{shown}");
 
     let psv = PsvSeg { psv_index: 5.into(), ..PsvSeg::default() };
     assert!(sent(opcode::SET_PSV, 0, none, &[psv.as_bytes()]).contains("PSV 0x5: 0x0"));

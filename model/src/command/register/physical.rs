@@ -3,7 +3,7 @@
 //! Behind the port is an active optical cable of 5 m in a QSFP28 cage. The link has no bit errors.
 
 use mlx5_sys::ifc::{
-    mcia_reg, mpein_reg, mtcap_reg, mtmp_reg, pddr_link_down_info_page, pddr_reg,
+    mcia_reg, mpein_reg, mtcap_reg, mtmp_reg, mtutc_reg, pddr_link_down_info_page, pddr_reg,
     pddr_troubleshooting_page, phys_layer_statistical_cntrs, pmlp_reg, pplm_reg, slrg_reg,
 };
 
@@ -177,6 +177,18 @@ pub fn temperature(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(
     r::MAX_TEMPERATURE.set(data, (now + 2) * 8);
     r::TEMPERATURE_THRESHOLD_HI.set(data, limit * 8);
     r::SENSOR_NAME.set(data, u64::from_be_bytes(name));
+    Ok(())
+}
+
+/// MTUTC. Times are counts of the internal timer (`time_stamp_mode` of 0): queues have those in real-time
+/// format only where they are made for it. The PTP clock was never set, and is not.
+pub fn clock(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
+    const SECOND: u64 = 1_000_000_000;
+    read_only(access)?;
+    let now = card.clock.now();
+    let values = [(mtutc_reg::UTC_SEC, now / SECOND), (mtutc_reg::UTC_NSEC, now % SECOND)];
+    data.fill(0);
+    values.iter().for_each(|(field, value)| field.set(data, *value));
     Ok(())
 }
 

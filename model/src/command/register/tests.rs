@@ -216,8 +216,9 @@ fn a_host_of_the_other_byte_order_is_refused() {
 #[test]
 fn a_register_needs_room_in_command_and_reply() {
     let mut rig = Rig::new();
-    let mut short = access(0x5004, 1, ptys_reg::SIZE);
-    assert_eq!(rig.run_into(&short, 0x4f).err(), Some(Refusal::OutputLength));
+    let read = access(0x5004, 1, ptys_reg::SIZE);
+    assert_eq!(rig.run_into(&read, 0x4f).err(), Some(Refusal::OutputLength));
+    let mut short = access(0x5004, 0, ptys_reg::SIZE);
     short.0.pop();
     assert_eq!(rig.run(&short).err(), Some(Refusal::InputLength));
 }

@@ -1,7 +1,7 @@
 //! Ethernet frames, built by software: no queue pair at the other end, no answer.
 //!
 //! `sender` turns WQEs into frames, and `segments` cuts a long send into several. Both offloads
-//! fill in checksums and VLAN tags. A frame goes to every device on the link. `steering` finds, by
+//! fill in checksums and VLAN tags. `until` has requests that wait for a time. A frame goes to every device on the link. `steering` finds, by
 //! each device's flow tables, the receive queues for it, and `receiver` writes it there.
 
 mod receiver;
@@ -10,11 +10,13 @@ mod sender;
 mod steering;
 #[cfg(test)]
 mod test;
+mod until;
 
 use super::receive::flushed;
 use super::{Completion, Notes, Packet, Transport};
 use crate::card::Card;
 use crate::object::{NIC_RX, SNIFFER_RX, State};
+use crate::queue::{FailedWqe, SendWqe, Syndrome};
 use crate::wire::Frame;
 use crate::wire::ethernet::Headers;
 
@@ -25,6 +27,8 @@ pub const LOG_MAX_LSO: u32 = 18;
 #[derive(Clone, Debug, Default)]
 pub struct Ethernet {
     notes: Notes,
+    /// The request that waits for its time.
+    waiting: Option<SendWqe>,
 }
 
 impl Transport for Ethernet {
@@ -50,8 +54,15 @@ impl Transport for Ethernet {
         self.send(card, qp);
     }
 
-    /// Does nothing: no request outlasts a turn.
-    fn flush_requests(&mut self, _: &mut Card, _: u32) {}
+    fn expire(&mut self, card: &mut Card, qp: u32) {
+        self.wake(card, qp);
+    }
+
+    fn flush_requests(&mut self, card: &mut Card, qp: u32) {
+        if let Some(SendWqe { index, opcode, .. }) = self.waiting.take() {
+            card.failed_send(qp, FailedWqe { index, opcode, syndrome: Syndrome::FLUSHED });
+        }
+    }
 
     /// A WQE that packets share is reported once, however much of it was used.
     fn flush_receive(&mut self, card: &mut Card, qp: u32) -> Option<Completion> {

@@ -23,6 +23,7 @@ const QUANTUM: usize = 16;
 /// Opcodes (`mlx5dv.h`, `MLX5_OPCODE_*`).
 const NOP: u8 = 0x00;
 const TSO: u8 = 0x0e;
+const WAIT: u8 = 0x0f;
 const DUMP: u8 = 0x23;
 const ENHANCED_MPSW: u8 = 0x29;
 
@@ -33,7 +34,7 @@ impl Ethernet {
             if card.objects.qps.get(&qp).is_none_or(|object| object.state != State::Rts) {
                 return;
             }
-            let (index, opcode, signal, sent) = match card.next_send(qp) {
+            let (index, opcode, signal, sent) = match self.next(card, qp) {
                 Fetch::Empty => return,
                 Fetch::Wqe(wqe) => (wqe.index, wqe.opcode, wqe.signal, send(card, qp, &wqe)),
                 Fetch::Malformed { index, opcode, syndrome } => {
@@ -93,7 +94,7 @@ fn denied(denied: Denied) -> Syndrome {
 
 /// Sends what a request asks for: how many bytes it took from memory.
 fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
-    if wqe.opcode == NOP {
+    if matches!(wqe.opcode, NOP | WAIT) {
         return Ok(0);
     }
     let object = card.objects.qps.get(&qp).ok_or(Syndrome::LocalQpOperation)?;

@@ -43,6 +43,21 @@ fn a_port_without_a_link_says_why() {
 }
 
 #[test]
+fn the_clock_is_an_internal_timer_that_users_read_and_nobody_sets() {
+    let mut rig = Rig::new();
+    rig.card.clock.advance(3_000_000_007);
+    let clock = read(&mut rig, 0x9055, mtutc_reg::SIZE, &[(mtutc_reg::TIME_STAMP_MODE, 1)]);
+    let of = |field: Field| field.get(&clock);
+    assert_eq!(of(mtutc_reg::TIME_STAMP_MODE), 0);
+    assert_eq!((of(mtutc_reg::UTC_SEC), of(mtutc_reg::UTC_NSEC)), (3, 7));
+    // As DPDK asks: the command's header alone.
+    let short = Command(user(0x9055, mtutc_reg::SIZE).0[..0x10].to_vec());
+    assert_eq!(rig.run(&short).unwrap()[0x10..0x10 + clock.len()], clock);
+    let set = access(0x9055, 0, mtutc_reg::SIZE);
+    assert_eq!(rig.run(&set).err(), Some(Refusal::RegisterValue));
+}
+
+#[test]
 fn the_module_is_read_where_one_is_plugged_in() {
     let mut rig = Rig::new();
     let bytes = |offset: u64, size: u64| {

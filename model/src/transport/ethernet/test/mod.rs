@@ -4,6 +4,7 @@ mod filter;
 mod jumbo;
 mod receive;
 mod several;
+mod until;
 
 use mlx5_sys::ifc::{
     Field, create_cq_out, create_flow_group_in, create_flow_group_out, create_flow_table_in,
@@ -173,9 +174,14 @@ impl Side {
 
     /// Posts a signaled WQE and lets it happen.
     fn post(&mut self, opcode: u8, segments: &[u8]) {
+        self.post_modified(0, opcode, segments);
+    }
+
+    /// [`post`](Self::post) with an opcode modifier.
+    fn post_modified(&mut self, modifier: u8, opcode: u8, segments: &[u8]) {
         let index = self.posted;
         let ds = 1 + segments.len() / 16;
-        let mut wqe = vec![0, (index >> 8) as u8, index as u8, opcode];
+        let mut wqe = vec![modifier, (index >> 8) as u8, index as u8, opcode];
         wqe.extend_from_slice(&(self.sq << 8 | ds as u32).to_be_bytes());
         wqe.extend_from_slice(&[0, 0, 0, 0x08, 0, 0, 0, 0]);
         wqe.extend_from_slice(segments);
