@@ -10,8 +10,8 @@ use crate::devx::{Capabilities, Group};
 use crate::verbs::Context;
 use crate::wqe::WaitUntil;
 
-/// What an HCA needs to send packets at times: the capability `wait_on_time` (ConnectX-7 on), and how its
-/// clock counts.
+/// The capability of an HCA to send packets at times (`wait_on_time`, ConnectX-7 on), with the format of its
+/// clock.
 ///
 /// ```
 /// # use mlx5::devx::SendTimes;

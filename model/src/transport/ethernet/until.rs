@@ -9,6 +9,8 @@ use crate::queue::{Fetch, Local, Until};
 const SECOND: u64 = 1_000_000_000;
 /// `ts_format` of a queue: seconds and nanoseconds.
 const REAL_TIME: u32 = 2;
+/// The longest timer. A request that waits longer sets another one.
+const LONGEST: u64 = 3600 * SECOND;
 
 impl Ethernet {
     /// Takes the next request. One whose time has not come stays, and there is none until then.
@@ -28,16 +30,16 @@ impl Ethernet {
     }
 }
 
-/// Returns the nanoseconds until a time on the clock that the queue pair's completions have; 0 when it has
-/// come.
+/// Returns the nanoseconds until a time on the clock that the queue pair's completions have, at most
+/// [`LONGEST`]; 0 when it has come.
 fn left(card: &Card, qp: u32, until: Until) -> u64 {
     let format = card.objects.qps.get(&qp).map_or(0, |qp| qp.get(qpc::TS_FORMAT));
     let ticks = until.left(card.stamp(format));
     if format == REAL_TIME {
-        return seconds_left(ticks);
+        return seconds_left(ticks).min(LONGEST);
     }
     let per_second = u128::from(card.identity.profile.clock_khz()) * 1000;
-    (u128::from(ticks) * u128::from(SECOND)).div_ceil(per_second) as u64
+    (u128::from(ticks) * u128::from(SECOND)).div_ceil(per_second).min(LONGEST.into()) as u64
 }
 
 /// Returns the nanoseconds in a difference of two times in seconds and nanoseconds.

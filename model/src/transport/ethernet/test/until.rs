@@ -94,6 +94,23 @@ fn a_time_that_has_come_or_is_half_a_round_ahead_is_not_waited_for() {
 }
 
 #[test]
+fn a_time_that_is_far_ahead_is_looked_at_again() {
+    const HOUR: u64 = 3600 * SECOND;
+    let far: [(Change, u64); 3] =
+        [(as_is, 1 << 62), (as_is, u64::MAX / 2), (real_time, i64::MAX as u64)];
+    for (sends, time) in far {
+        let mut side = side(sends, 0);
+        side.until(time, u64::MAX);
+        side.packet();
+        for passed in 1..=3 {
+            assert_eq!(side.rig.card.deadline(), Some(passed * HOUR), "{time:#x}");
+            side.pass(HOUR);
+            assert!(!side.has_left(), "{time:#x}");
+        }
+    }
+}
+
+#[test]
 fn a_queue_that_waits_is_flushed_and_reset() {
     let mut failed = side(as_is, 0);
     failed.until(700, MASK);
