@@ -23,6 +23,9 @@
 //! | calls that failed | any program with `ibv_…`, `mlx5dv_…` or `rdma_…` | their sources |
 //! | devices that could not be used | DPDK's mlx5 drivers | `mlx5_common.c`, `mlx5_os.c` |
 //! | counters; states of links, reporters and objects | Linux's sysfs, `ethtool -S`, `rdma`, `devlink`, `mlxlink` | their documentation |
+//! | modules, libraries and tools that do not fit each other | Linux, `modprobe`, libibverbs, DPDK, mstflint | their sources |
+//! | failures of the kernel with a trace through RDMA's code | Linux | `panic.c`, `bug.c`, `watchdog.c` |
+//! | listings of ports | `ibstat`, `ibv_devinfo`, `rdma link`, `ibdev2netdev` | infiniband-diags, iproute2 |
 //! | packets that refuse a request | tshark, Wireshark | InfiniBand specification |
 //! | completions and calls of libfabric and VMA | libfabric, libvma | their sources |
 //! | flight records | the driver `mlx5` | [`flight`](crate::flight) |

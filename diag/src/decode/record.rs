@@ -48,6 +48,10 @@ pub enum RecordKind {
     Counters,
     /// The state of a link, a device or its objects.
     State,
+    /// A module of the kernel, a library or a tool that does not fit what else is installed.
+    Installation,
+    /// A failure of the kernel itself: a panic, an oops, a warning, a stall.
+    Crash,
 }
 
 impl RecordKind {
@@ -74,6 +78,8 @@ impl RecordKind {
             RecordKind::Packet => "packet",
             RecordKind::Counters => "counters",
             RecordKind::State => "state",
+            RecordKind::Installation => "installation",
+            RecordKind::Crash => "crash",
         }
     }
 }

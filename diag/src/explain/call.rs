@@ -227,16 +227,22 @@ fn register(error: &str) -> Option<Explanation> {
         },
         "EFAULT" => because! {
             "A page of the memory cannot be pinned.":
-            refusal::NO_PEERMEM, refusal::UNMAPPED, refusal::GPU_KIND, reason::OLD_SOFTWARE,
+            refusal::NO_PEERMEM, refusal::NO_PEERMEM_AMD, refusal::UNMAPPED, refusal::GPU_KIND,
+            reason::OLD_SOFTWARE,
         },
-        "EOPNOTSUPP" | "EINVAL" | "ENOTSUPP" | "EPROTONOSUPPORT" => because! {
+        "EOPNOTSUPP" | "EINVAL" | "ENOTSUPP" => because! {
             "The kernel, a driver or the HCA does not take this registration.":
             refusal::REGISTRATION_UNSUPPORTED, refusal::GPU_KIND, refusal::NO_PEERMEM,
+            refusal::NO_PEERMEM_AMD,
             reason::OLD_SOFTWARE,
+        },
+        "EPROTONOSUPPORT" => because! {
+            "The kernel does not know this kind of registration.":
+            refusal::KERNEL_LACKS, refusal::REGISTRATION_UNSUPPORTED,
         },
         "" => because! {
             "Memory could not be registered; the errno is not printed.":
-            refusal::MEMLOCK, refusal::NO_PEERMEM, refusal::UNMAPPED,
+            refusal::MEMLOCK, refusal::NO_PEERMEM, refusal::NO_PEERMEM_AMD, refusal::UNMAPPED,
         },
         _ => return None,
     })
@@ -326,6 +332,7 @@ fn modify(error: &str) -> Option<Explanation> {
         "" => because! {
             "The queue pair could not be moved to its next state; the errno is not printed.":
             refusal::EMPTY_GID, refusal::NO_GRH, refusal::BAD_ATTRIBUTE, refusal::NO_ANSWER,
+            refusal::CONTAINER_GID,
         },
         _ => return None,
     })
@@ -333,6 +340,7 @@ fn modify(error: &str) -> Option<Explanation> {
 
 fn address(error: &str) -> Option<Explanation> {
     Some(match error {
+        "ECONNRESET" => return connect(error),
         "ETIMEDOUT" | "EHOSTUNREACH" => because! {
             "The peer's address could not be resolved.":
             refusal::NO_ANSWER, refusal::EMPTY_GID, refusal::RAILS,
@@ -423,6 +431,11 @@ fn devices(error: &str) -> Option<Explanation> {
 
 fn connect(error: &str) -> Option<Explanation> {
     Some(match error {
+        "ECONNRESET" => because! {
+            "The connection was not made. Linux's storage drivers give this number for every failed event of it.":
+            refusal::NO_WAY, refusal::NO_LISTENER, refusal::NO_RDMA_ADDRESS, refusal::NO_ANSWER,
+            refusal::REFUSED_BY_PROGRAM,
+        },
         "ECONNREFUSED" => because! {
             "The peer refused the connection.":
             refusal::NO_LISTENER, refusal::REFUSED_BY_PROGRAM, refusal::STALE_CONNECTION,
@@ -462,7 +475,11 @@ fn by_error(error: &str) -> Explanation {
         "ENODEV" | "EIO" => because! {
             "The device does not answer or is being reset.": refusal::RESETTING,
         },
-        "EOPNOTSUPP" | "ENOTSUPP" | "EPROTONOSUPPORT" | "ENOSYS" => because! {
+        "EPROTONOSUPPORT" => because! {
+            "The kernel does not know this call: ib_uverbs answers so to a method or an attribute that it does not have.":
+            refusal::KERNEL_LACKS,
+        },
+        "EOPNOTSUPP" | "ENOTSUPP" | "ENOSYS" => because! {
             "HCA, firmware or kernel does not have this.": refusal::FEATURE_OFF,
         },
         "" => because! { "The call failed; the errno is not printed.": refusal::REFUSED },

@@ -292,9 +292,9 @@ syndromes! {
         "another path by SQD, or by a new connection"
         "a public text whose address is not known: tests of live migration on ConnectX-7";
     0x4bb88f RTR2RTS_QP Met
-        "queue pairs could not be moved to RTS on new machines; no cause was found"
+        "the program had set retry_cnt to 20, and the field takes 0 to 7"
         ""
-        "https://github.com/charmplusplus/charm/issues/2532";
+        "https://github.com/charmplusplus/charm/pull/2712";
     0x537801 SET_HCA_CAP Told
         "a stored max_macs (devlink) was applied to a link of InfiniBand, which has no such list"
         "remove the stored max_macs (`devlink dev param`), or a kernel with that change"

@@ -1,6 +1,6 @@
 //! Lines of Linux's driver about the device, its power, its modules and its link.
 
-use super::{Explanation, explanation};
+use super::{Explanation, events, explanation};
 
 /// A kind of line of Linux's driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,17 +32,6 @@ pub fn find(line: &str) -> Option<&'static KernelEvent> {
 pub fn find_async(text: &str) -> Option<&'static KernelEvent> {
     let lower = text.to_ascii_lowercase();
     ASYNC_EVENTS.iter().find(|event| event.tokens.iter().all(|token| lower.contains(token)))
-}
-
-macro_rules! events {
-    ($(#[$meta:meta])* $table:ident: $([$($token:literal),+] $title:literal { $($explanation:tt)* })*) => {
-        $(#[$meta])*
-        pub const $table: &[KernelEvent] = &[$(KernelEvent {
-            tokens: &[$($token),+],
-            title: $title,
-            explanation: explanation! { $($explanation)* },
-        }),*];
-    };
 }
 
 /// Declares the event of a line whose numbers a decoder reads.

@@ -8,6 +8,8 @@
 //! | [`command`] | statuses and syndromes of firmware commands | Linux, public threads and commits |
 //! | [`health`] | syndromes of the health buffer | Linux |
 //! | [`event`] | lines of Linux's driver about power, modules, links and resets | Linux |
+//! | [`installation`] | modules, libraries and tools that do not fit each other | Linux, glibc, rdma-core, mstflint |
+//! | [`crash`] | failures of the kernel itself | Linux |
 //! | [`counter`] | counters of ports, interfaces and functions | Linux, NVIDIA |
 //! | [`state`] | states of links, reporters and objects | Linux |
 //! | [`kernel`] | messages of Linux's driver by families, and whose object failed | Linux |
@@ -31,8 +33,10 @@ pub mod causes;
 mod code;
 pub mod command;
 pub mod counter;
+pub mod crash;
 pub mod event;
 pub mod health;
+pub mod installation;
 pub mod kernel;
 pub mod state;
 pub mod status;
@@ -107,3 +111,16 @@ macro_rules! explanation {
     };
 }
 use explanation;
+
+/// Declares a table of [`event::KernelEvent`]: tokens, title, [`explanation!`].
+macro_rules! events {
+    ($(#[$meta:meta])* $table:ident: $([$($token:literal),+] $title:literal { $($explanation:tt)* })*) => {
+        $(#[$meta])*
+        pub const $table: &[$crate::explain::event::KernelEvent] = &[$($crate::explain::event::KernelEvent {
+            tokens: &[$($token),+],
+            title: $title,
+            explanation: $crate::explain::explanation! { $($explanation)* },
+        }),*];
+    };
+}
+use events;

@@ -1,4 +1,4 @@
-//! States of links, devlink's reporters and devices' objects, as tools print them.
+//! States of ports, links, devlink's reporters and devices' objects, as tools print them.
 
 use super::{ExplainedCode, Knowledge};
 
@@ -109,6 +109,111 @@ pub fn reporter(name: &str) -> Option<&'static Reporter> {
     REPORTERS.iter().find(|reporter| reporter.name == name)
 }
 
+/// What a listing says of a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Port<'a> {
+    /// Its logical state as it is printed: "Down", "1: DOWN", "PORT_DOWN (1)".
+    pub state: &'a str,
+    /// Its physical state as it is printed: "Polling", "2: Polling", "DISABLED".
+    pub physical: Option<&'a str>,
+    /// Whether its link layer is Ethernet, if that is printed.
+    pub is_ethernet: Option<bool>,
+    /// Its LID.
+    pub lid: Option<u16>,
+    /// The LID of its subnet manager.
+    pub subnet_manager: Option<u16>,
+}
+
+/// A state of a port in which it carries no traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortState {
+    /// The state, in a few words.
+    pub title: &'static str,
+    /// Its meaning.
+    pub meaning: &'static str,
+    /// What to check first.
+    pub check: &'static str,
+}
+
+const NO_MANAGER: PortState = PortState {
+    title: "the link is up, and no subnet manager has set the port up",
+    meaning: "An InfiniBand port gets its LID and becomes ACTIVE by a subnet manager. Until then it carries no traffic of verbs.",
+    check: "does a subnet manager run in this fabric (`sminfo`, `opensm` on one host or switch)? Two hosts cable to \
+            cable need one too. Its log tells why it does not set this port up",
+};
+
+const UNMANAGED: PortState = PortState {
+    title: "the port is ACTIVE and has no LID",
+    meaning: "The port's LID is 0 or 65535: none was assigned, so other ports cannot address it.",
+    check: "look at the subnet manager's log; after a restart of it, `ibstat` again",
+};
+
+const DISABLED: PortState = PortState {
+    title: "the port is disabled",
+    meaning: "The port does not try to bring its link up: it was switched off on this side.",
+    check: "Ethernet: `ip link set INTERFACE up`, and does the interface have its driver? InfiniBand: `ibportstate LID PORT \
+            enable`; `mlxlink -d DEVICE -a UP`",
+};
+
+const POLLING: PortState = PortState {
+    title: "the port looks for a partner and finds none",
+    meaning: "The port is switched on and receives no signal that it can use.",
+    check: "is a cable plugged in at both ends, and the other port switched on? Are both of one kind, InfiniBand or \
+            Ethernet (`mlxconfig -d DEVICE q | grep LINK_TYPE`)? `mlxlink -d DEVICE -m` shows cable and reason",
+};
+
+const TRAINING: PortState = PortState {
+    title: "the link is not trained",
+    meaning: "The port has found a partner, and speed, width or the lanes are not agreed on, or it recovers from errors.",
+    check: "`mlxlink -d DEVICE -m` shows the reason; then another cable or module, and the speeds of both ends",
+};
+
+const DOWN: PortState = PortState {
+    title: "the port is down",
+    meaning: "The port carries no traffic.",
+    check: "`ibstat` shows the physical state; Ethernet: `ip link set INTERFACE up`; `mlxlink -d DEVICE -m` shows cable and reason",
+};
+
+const DOWN_ETHERNET: PortState = PortState {
+    title: "the link is up, and the port is down",
+    meaning: "The state of a RoCE port follows its network interface, which is not up or has no carrier.",
+    check: "`ip link set INTERFACE up`; `ip link` shows LOWER_UP and a bond that the interface may be part of",
+};
+
+const ARMED: PortState = PortState {
+    title: "the port is ARMED and not yet ACTIVE",
+    meaning: "The subnet manager has set the port up and did not take the last step.",
+    check: "wait for some seconds; then look at the subnet manager's log, and for another subnet manager",
+};
+
+/// Returns what hinders a port; `None` if nothing does.
+#[must_use]
+pub fn port(port: &Port<'_>) -> Option<&'static PortState> {
+    let state = port.state.to_ascii_lowercase();
+    let physical = port.physical.unwrap_or_default().to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| physical.contains(word));
+    let no_lid = |lid: Option<u16>| matches!(lid, Some(0 | u16::MAX));
+    let is_up = has(&["linkup", "link_up", "link up"]);
+    if state.contains("active") {
+        // A RoCE port has no LID, and says so in other ways.
+        let lidless = no_lid(port.lid) && no_lid(port.subnet_manager);
+        let unmanaged = port.is_ethernet == Some(false) && lidless;
+        return unmanaged.then_some(&UNMANAGED);
+    }
+    Some(match port.is_ethernet {
+        _ if state.contains("arm") => &ARMED,
+        Some(true) if is_up => &DOWN_ETHERNET,
+        _ if state.contains("init") || is_up => &NO_MANAGER,
+        _ if has(&["disabled", "sleep"]) => &DISABLED,
+        _ if has(&["polling"]) => &POLLING,
+        _ if has(&["training", "configuration", "recovery", "linkerror", "link_error"]) => {
+            &TRAINING
+        }
+        _ if state.contains("down") => &DOWN,
+        _ => return None,
+    })
+}
+
 impl ExplainedCode {
     fn state(code: String, meaning: String, check: &'static str) -> ExplainedCode {
         let (name, source, causes) = (None, None, Vec::new());
@@ -121,6 +226,24 @@ impl ExplainedCode {
     pub fn link(status: &LinkStatus) -> ExplainedCode {
         let code = format!("status opcode {}", status.opcode);
         Self::state(code, format!("The port says: {}.", status.words), status.check)
+    }
+
+    /// Explains a port that carries no traffic.
+    #[must_use]
+    pub fn port(port: &PortState) -> ExplainedCode {
+        Self::state(port.title.to_owned(), port.meaning.to_owned(), port.check)
+    }
+
+    /// Explains interfaces of ports that are down.
+    #[must_use]
+    pub fn interfaces() -> ExplainedCode {
+        let meaning = "ibdev2netdev shows the state of network interfaces, and not of ports. An InfiniBand port \
+                       without IPoIB is ACTIVE for verbs while its interface is down. A RoCE port needs its interface up.";
+        Self::state(
+            "interfaces".to_owned(),
+            meaning.to_owned(),
+            "`ibstat` or `rdma link` shows the ports' own states; RoCE: `ip link set INTERFACE up`, then look at the cable",
+        )
     }
 
     /// Explains errors of a health reporter.
@@ -154,6 +277,25 @@ mod tests {
             assert!(pair[0].opcode < pair[1].opcode, "{pair:?}");
         }
         assert!(REPORTERS.iter().all(|known| reporter(known.name) == Some(known)));
+        let of = |state, physical, is_ethernet, lid| {
+            let managed = Port { state, physical, is_ethernet, lid, subnet_manager: lid };
+            port(&managed).copied()
+        };
+        for (printed, physical, ethernet, lid, expected) in [
+            ("Down", Some("Polling"), Some(false), Some(u16::MAX), Some(POLLING)),
+            ("1: DOWN", Some("3: Disabled"), Some(true), None, Some(DISABLED)),
+            ("PORT_DOWN (1)", None, Some(false), Some(0), Some(DOWN)),
+            ("Initializing", Some("LinkUp"), Some(false), Some(u16::MAX), Some(NO_MANAGER)),
+            ("Down", Some("LinkUp"), None, Some(u16::MAX), Some(NO_MANAGER)),
+            ("DOWN", Some("LINK_UP"), Some(true), None, Some(DOWN_ETHERNET)),
+            ("PORT_ARMED (3)", None, Some(false), Some(2), Some(ARMED)),
+            ("Active", Some("LinkUp"), Some(false), Some(0), Some(UNMANAGED)),
+            ("Active", Some("LinkUp"), Some(true), Some(0), None),
+            ("ACTIVE", Some("LINK_UP"), None, Some(4), None),
+            ("Down", Some("LinkErrorRecovery"), None, None, Some(TRAINING)),
+        ] {
+            assert_eq!(of(printed, physical, ethernet, lid), expected, "{printed} {physical:?}");
+        }
         assert_eq!(link(2).map(|status| status.opcode), Some(2));
         assert_eq!((link(999), reporter("x")), (None, None));
     }

@@ -2,6 +2,7 @@
 
 mod dumps;
 mod formats;
+mod installation;
 mod kernel;
 mod pasted;
 mod public;

@@ -138,7 +138,32 @@ struct Looked {
 const NAMED: usize = 8;
 
 /// Words of failure, in lower case.
-const FAILED: [&str; 7] = ["error", "fail", "timeout", "timed out", "refused", "unable", "cannot"];
+const FAILED: [&str; 24] = [
+    "error",
+    "fail",
+    "timeout",
+    "timed out",
+    "refused",
+    "unable",
+    "cannot",
+    "couldn't",
+    "could not",
+    "can't",
+    "not found",
+    "no such",
+    "not supported",
+    "unsupported",
+    "invalid",
+    "denied",
+    "reject",
+    "abort",
+    "missing",
+    "unknown symbol",
+    "disagrees",
+    "panic",
+    "bug:",
+    "warning",
+];
 
 impl Looked {
     /// Adds the next line of an input, which has `number` in it.

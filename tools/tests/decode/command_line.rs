@@ -47,6 +47,9 @@ fn where_nothing_is_found_it_is_said_what_could_be() {
         "{}",
         failing.out
     );
+    let others =
+        piped(&["decode"], b"a\nthe printer was not found\nkernel: panic of a pigeon\n", 1);
+    assert!(others.out.contains("words of failure are in: 2, 3."), "{}", others.out);
     let json = piped(&["decode", "--json"], b"\xff\x00\xfe", 1).report();
     assert_eq!(json["records"].as_array().unwrap().len(), 0);
     assert!(!json["reads"].as_array().unwrap().is_empty());

@@ -77,6 +77,10 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let why = errno.map(|errno| format!(": {}", errno.name())).unwrap_or_default();
     let mut record = DecodedRecord::new(RecordKind::CallFailure, format!("{name} failed{why}"));
     record.field("call", name);
+    // A target of dynamic connections is moved by the same call.
+    let is_target =
+        matches!(by, By::Words | By::Phrase) && line.to_ascii_lowercase().contains(" dct ");
+    record.field_if("object", is_target.then_some("DCT"));
     record.field_if("arguments", Some(arguments).filter(|text| !text.is_empty()));
     if let Some(errno) = errno {
         record.field_meaning("error", errno.name(), errno.words());

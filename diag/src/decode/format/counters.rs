@@ -1,4 +1,4 @@
-//! Listings of counters: `hw_counters` of sysfs, `ethtool -S`, `rdma statistic`, `perfquery`, `devlink
+//! Listings of counters: `hw_counters` of sysfs, `ethtool -S`, `rdma statistic`, `perfquery`, `ibqueryerrors`, `devlink
 //! health diagnose … reporter vnic`.
 //!
 //! Lines are "PATH:VALUE" (grep), "NAME: VALUE", "NAME VALUE", and "link mlx5_0/1 NAME VALUE NAME
@@ -16,7 +16,7 @@ use super::{Format, Reading};
 /// The format of these listings.
 pub(super) const FORMAT: Format = Format {
     name: "counters",
-    reads: "counters of /sys/class/infiniband/*/ports/*/hw_counters, ethtool -S, rdma statistic, perfquery and devlink's reporter vnic; two listings as their difference",
+    reads: "counters of /sys/class/infiniband/*/ports/*/hw_counters, ethtool -S, rdma statistic, perfquery, ibqueryerrors and devlink's reporter vnic; two listings as their difference",
     read,
 };
 
@@ -107,6 +107,9 @@ fn pairs(line: &str) -> Option<(String, Vec<(&str, u64)>)> {
         let (place, rest) = rest.split_once(' ')?;
         return Some((place.to_owned(), row(rest)?));
     }
+    if text.contains(" == ") {
+        return queried(text);
+    }
     if !text.ends_with(|last: char| last.is_ascii_digit()) {
         return None;
     }
@@ -120,6 +123,23 @@ fn pairs(line: &str) -> Option<(String, Vec<(&str, u64)>)> {
         return Some((String::new(), row(text)?));
     }
     is_name(name).then(|| (port(folder), vec![(name, value)]))
+}
+
+/// Returns the counters of ibqueryerrors: "GUID 0x1070fd03001a4c17 port 3: [LinkDownedCounter == 25]
+/// [PortXmitWait == 14681376621 (13.673G)]".
+fn queried(text: &str) -> Option<(String, Vec<(&str, u64)>)> {
+    let (place, _) = text.split_once('[')?;
+    let one = |part: &'_ str| -> Option<(usize, u64)> {
+        let (name, value) = part.split_once(" == ")?;
+        let end = value.find([' ', ']']).unwrap_or(value.len());
+        Some((name.len(), value[..end].parse().ok()?)).filter(|_| is_name(name))
+    };
+    let found = text.split('[').skip(1).filter_map(|part| {
+        let (end, value) = one(part)?;
+        Some((&part[..end], value))
+    });
+    let found: Vec<(&str, u64)> = found.take(LONGEST).collect();
+    (!found.is_empty()).then(|| (place.trim().trim_end_matches(':').to_owned(), found))
 }
 
 /// Returns the counters of "NAME VALUE NAME VALUE".

@@ -9,11 +9,13 @@ mod call;
 mod call_words;
 mod cm_event;
 mod counters;
+mod crash;
 mod dpdk;
 mod dpdk_driver;
 mod flight;
 mod gpu;
 mod hex;
+mod installation;
 mod kernel_command;
 mod kernel_cq;
 mod kernel_cqe;
@@ -26,6 +28,7 @@ mod libmlx5;
 mod libraries;
 mod mpi;
 mod packets;
+mod ports;
 mod programs;
 mod state;
 mod storage;
@@ -85,7 +88,9 @@ pub const FORMATS: &[Format] = &[
     kernel_health::FORMAT,
     kernel_qp::FORMAT,
     kernel_cq::FORMAT,
+    crash::FORMAT,
     kernel_event::FORMAT,
+    installation::FORMAT,
     kernel_message::FORMAT,
     dpdk::FORMAT,
     ucx::FORMAT,
@@ -95,6 +100,7 @@ pub const FORMATS: &[Format] = &[
     programs::FORMAT,
     libraries::FORMAT,
     packets::FORMAT,
+    ports::FORMAT,
     state::FORMAT,
     counters::FORMAT,
     async_event::FORMAT,

@@ -1,6 +1,6 @@
 //! First checks: what tells the causes of one symptom apart.
 
-use super::super::call::CallKind;
+use super::super::call::{CallError, CallKind};
 use super::super::{Cause, Status};
 use super::Symptom;
 use super::reason::*;
@@ -72,6 +72,13 @@ const REGISTRATION: Check = Check {
     tells: &[MEMLOCK, NO_PEERMEM, GPU_KIND, CGROUP],
 };
 
+const REGISTRATION_KIND: Check = Check {
+    text: "Register memory of the host, of the same size, with local write as its only right. It fails: the kernel, \
+           a container's rules or the program. It works: the kind of memory (a GPU's, dma-buf), on-demand paging or \
+           another right is not taken here.",
+    tells: &[REGISTRATION_UNSUPPORTED, GPU_KIND, NO_PEERMEM],
+};
+
 const GIDS: Check = Check {
     text: "Look up both GIDs in `show_gids`, each on its own host and in its own container. Then ping from the one's \
            interface to the other's address (`ping -I`).",
@@ -96,6 +103,7 @@ pub fn check(symptom: Symptom) -> Option<&'static Check> {
         Symptom::Status(Status::Flushed) => &FIRST_ERROR,
         Symptom::Status(Status::LocalLength | Status::RemoteInvalidRequest) => &LENGTHS,
         Symptom::Status(Status::RnrRetriesExceeded) => &RECEIVES,
+        Symptom::Call(CallKind::Register, Some(error)) if is_kind(error) => &REGISTRATION_KIND,
         Symptom::Call(CallKind::Register, _) => &REGISTRATION,
         Symptom::Call(CallKind::Modify | CallKind::Address, _) => &GIDS,
         Symptom::Call(CallKind::Create, _) => &SIZES,
@@ -103,6 +111,11 @@ pub fn check(symptom: Symptom) -> Option<&'static Check> {
     };
     let causes = symptom.causes();
     (check.tells.iter().filter(|told| causes.contains(told)).count() > 1).then_some(check)
+}
+
+/// Returns whether an errno refuses what is registered, and not how much.
+fn is_kind(error: CallError) -> bool {
+    matches!(error.name(), "EINVAL" | "EOPNOTSUPP" | "ENOTSUPP")
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The order of causes.
 
 use super::super::{Knowledge, vendor};
+use super::refusal::SMALL_BUFFERS;
 use super::{
-    Cause, Evidence, Facts, Grounds, LikelyCause, Operations, Symptom, evidence, parameter,
+    Cause, Evidence, Facts, Grounds, LikelyCause, Operations, Program, Symptom, evidence, parameter,
 };
 
 /// Fewest points of signs that are a cause's grounds. Fewer come from words about the kind of fabric or
@@ -32,6 +33,7 @@ pub fn rank(facts: &Facts) -> Vec<LikelyCause> {
     let allowed = |cause: &Cause| {
         cause.operations.intersects(facts.operations)
             && !facts.signs.exclude(cause)
+            && (cause.cause != SMALL_BUFFERS.cause || facts.program == Some(Program::Dpdk))
             && (cause.fabric.is_none() || facts.fabric.is_none() || cause.fabric == facts.fabric)
     };
     let mut ranked: Vec<(u32, LikelyCause)> = listed

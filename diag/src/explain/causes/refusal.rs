@@ -18,7 +18,9 @@ reasons! {
     GPU_SPACE ANY "the GPU has no room left to map its memory for devices"
         => "register each buffer once for each NIC; look for NVRM lines in the kernel's log";
     NO_PEERMEM ANY "the memory is a GPU's, and no module makes it reachable"
-        => "load nvidia-peermem (or amdgpu with peer memory), or register by dma-buf";
+        => "load nvidia-peermem, or register by dma-buf";
+    NO_PEERMEM_AMD ANY "the memory is an AMD GPU's, and nothing makes it reachable"
+        => "register by dma-buf (kernel 5.12 and newer, CONFIG_DMABUF_MOVE_NOTIFY, CONFIG_PCI_P2PDMA); amdgpu's peer memory wants the ib_core of MLNX_OFED or DOCA-OFED";
     GPU_KIND ANY "the GPU, its driver or the kind of its memory has no GPUDirect RDMA or dma-buf"
         => "test with perftest (--use_cuda, --use_cuda_dmabuf); use memory of cudaMalloc and a driver with open kernel modules";
     UNMAPPED ANY "the range is not mapped whole, or not writable while local write was asked for"
@@ -79,6 +81,8 @@ reasons! {
         => "a pool with larger mbufs, a smaller MTU, or RTE_ETH_RX_OFFLOAD_SCATTER";
     NO_LISTENER ANY "no program listens at the peer on that address, port and transport"
         => "look at `rdma resource show cm_id` at the peer; a listener on TCP alone does not count";
+    NO_WAY ANY "the event before it: refused, not reachable, or no address"
+        => "a refusal has a line \"Connect rejected\" before it; else try `ping` and `rping` to that address, and `rdma link` for its interface";
     REFUSED_BY_PROGRAM ANY "the peer's program refused the connection"
         => "look at its log at that time: it decides by private data, limits and access rights";
     STALE_CONNECTION ANY "the peer still has a connection with these numbers, from before a restart"
@@ -94,6 +98,8 @@ reasons! {
         => "look for command time-outs and health lines in the kernel's log; update the firmware";
     RESETTING ANY "a health problem or a reset of the HCA"
         => "look for health lines in the kernel's log";
+    KERNEL_LACKS ANY "the kernel's modules of RDMA do not know this call: they are older than the library, or of another package"
+        => "`modinfo -n ib_uverbs` shows where they come from; take a newer kernel or package, or libraries as old as the modules";
     FEATURE_OFF ANY "the feature is off or missing"
         => "look at the capabilities (`mlx5 info`), and at the firmware's configuration";
 }

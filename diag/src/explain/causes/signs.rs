@@ -52,6 +52,12 @@ bitflags::bitflags! {
         const MBUF = 1_048_576;
         /// A registration by dma-buf.
         const DMA_BUF = 2_097_152;
+        /// A GPU of AMD.
+        const AMD = 4_194_304;
+        /// A module for GPU memory that is loaded.
+        const PEERMEM = 8_388_608;
+        /// A GID that is zero.
+        const ZERO_GID = 16_777_216;
     }
 }
 
@@ -61,7 +67,10 @@ const MARKS: &[(&str, Signs)] = &[
     ("gpu", Signs::GPU),
     ("gdr", Signs::GPU),
     ("nvidia", Signs::GPU),
-    ("rocm", Signs::GPU),
+    ("rocm", Signs::GPU.union(Signs::AMD)),
+    ("amdgpu", Signs::GPU.union(Signs::AMD)),
+    ("rccl", Signs::GPU.union(Signs::AMD)),
+    ("gid: 00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00", Signs::ZERO_GID),
     ("vram", Signs::GPU),
     ("dmabuf", Signs::GPU),
     ("dma-buf", Signs::GPU),
@@ -133,6 +142,10 @@ const POINTS: &[(Signs, Cause, u32)] = &[
     (Signs::GPU, DEVICE_MEMORY, 8),
     (Signs::GPU, PEER_DEVICE_MEMORY, 4),
     (Signs::GPU, NO_PEERMEM, 8),
+    (Signs::AMD, NO_PEERMEM_AMD, 16),
+    (Signs::PEERMEM, GPU_KIND, 4),
+    (Signs::ZERO_GID, EMPTY_GID, 14),
+    (Signs::ZERO_GID, CONTAINER_GID, 10),
     (Signs::GPU, GPU_KIND, 4),
     (Signs::DMA_BUF, REGISTRATION_UNSUPPORTED, 14),
     (Signs::LIMIT, MEMLOCK, 12),
@@ -179,12 +192,15 @@ impl Signs {
         let line = line.to_ascii_lowercase();
         let found = MARKS.iter().filter(|(mark, _)| line.contains(mark));
         let many = if has_many_contexts(&line) { Signs::UAR } else { Signs::empty() };
-        found.fold(many, |signs, (_, sign)| signs | *sign)
+        let peermem = if has_peermem(&line) { Signs::PEERMEM } else { Signs::empty() };
+        found.fold(many | peermem, |signs, (_, sign)| signs | *sign)
     }
 
     /// Returns whether these signs rule a cause out.
     pub(super) fn exclude(self, cause: &Cause) -> bool {
-        self.contains(Signs::DMA_BUF) && cause.cause == NO_PEERMEM.cause
+        let is = |other: Cause| cause.cause == other.cause;
+        is(NO_PEERMEM) && self.intersects(Signs::DMA_BUF | Signs::PEERMEM | Signs::AMD)
+            || is(NO_PEERMEM_AMD) && !self.contains(Signs::AMD)
     }
 
     /// Returns how much these signs add to a cause.
@@ -198,6 +214,16 @@ impl Signs {
 /// Open contexts of a device from which on its UAR pages may be used up: 256 processes did so in
 /// <https://github.com/openucx/ucx/issues/6049>.
 pub(crate) const MANY_CONTEXTS: u64 = 256;
+
+/// Returns whether a line says that a module for GPU memory is loaded: "nvidia_peermem 16384 0" of
+/// `lsmod`, "nv_peer_mem loaded: yes".
+fn has_peermem(lower: &str) -> bool {
+    let names = ["nvidia_peermem", "nvidia-peermem", "nv_peer_mem"];
+    let Some(name) = names.into_iter().find(|name| lower.contains(name)) else { return false };
+    let listed = lower.trim_start().strip_prefix(name).map(str::trim_start);
+    let listed = listed.is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()));
+    listed || lower.contains("loaded: yes") || lower.contains("peermem is loaded")
+}
 
 /// Returns whether a line of `rdma resource` has many contexts: "mlx5_2: pd 8056 cq 4030 … ctx 4027".
 fn has_many_contexts(lower: &str) -> bool {
@@ -220,11 +246,18 @@ mod tests {
             assert!(Signs::of_line(&mark.to_uppercase()).contains(*sign), "{mark}");
         }
         let marked = MARKS.iter().fold(Signs::empty(), |signs, (_, sign)| signs | *sign);
-        let made = Signs::OTHER_NETWORK | Signs::EARLIER | Signs::GID_KINDS;
+        let made = Signs::PEERMEM | Signs::OTHER_NETWORK | Signs::EARLIER | Signs::GID_KINDS;
         assert_eq!(marked | made, Signs::all());
         for sign in Signs::all() {
             assert!(POINTS.iter().any(|(entry, _, _)| *entry == sign), "{sign:?}");
         }
         assert_eq!(Signs::GPU.points(&IOMMU), 0);
+        for line in ["nvidia_peermem         16384  0", "nv_peer_mem loaded: yes"] {
+            assert!(Signs::of_line(line).contains(Signs::PEERMEM), "{line}");
+        }
+        let missing = "modprobe nvidia_peermem: not found";
+        assert!(!Signs::of_line(missing).contains(Signs::PEERMEM));
+        assert!(Signs::GPU.exclude(&NO_PEERMEM_AMD) && !Signs::GPU.exclude(&NO_PEERMEM));
+        assert!(Signs::AMD.exclude(&NO_PEERMEM) && Signs::PEERMEM.exclude(&NO_PEERMEM));
     }
 }

@@ -34,7 +34,7 @@ calls! {
     Register ENOMEM Gpu GPU_SPACE
         "one registration of a GPU's buffer for each NIC; `NVRM: dmaAllocMapping` in the kernel's log shows it"
         "https://github.com/uccl-project/uccl/commit/e96ff5a0";
-    Register EFAULT Gpu NO_PEERMEM
+    Register EFAULT Gpu NO_PEERMEM_AMD
         "register by dma-buf (mlx5dv_devx_umem_reg_ex, ibv_reg_dmabuf_mr): kernels from 6.3 have no peer memory client for AMD GPUs"
         "https://github.com/ROCm/mori/pull/560";
     Register EFAULT Perftest NO_PEERMEM

@@ -1,0 +1,197 @@
+//! Modules of the kernel, shared libraries and tools that do not fit what else is installed.
+//!
+//! The kernel: "mlx5_ib: disagrees about version of symbol mlx5_core_destroy_psv". kmod: "modprobe:
+//! ERROR: could not insert 'mlx5_ib': Invalid argument". libibverbs: "couldn't load driver
+//! 'libmlx5-rdmav34.so'". The loader: "libibverbs.so.1: cannot open shared object file". mstflint:
+//! "-E- Failed to open the device".
+
+use crate::explain::event::KernelEvent;
+use crate::explain::{ExplainedCode, installation};
+
+use super::super::lines::Lines;
+use super::super::record::{DecodedRecord, RecordKind};
+use super::{Format, Reading};
+
+/// The format of these messages.
+pub(super) const FORMAT: Format = Format {
+    name: "installation",
+    reads: "Linux, modprobe: \"disagrees about version of symbol\", \"Unknown symbol\", \"could not insert\"; libibverbs, DPDK, the loader, the linker: a library that is missing or of another version; mstflint, OFED's installer, Kubernetes' plugins: what they refuse",
+    read,
+};
+
+/// Longest line that is searched.
+const LONGEST: usize = 2048;
+
+/// Other lines between those about the symbols of one module.
+const APART: usize = 2;
+
+/// Symbols that are named.
+const NAMED: usize = 3;
+
+/// Beginnings of the names of RDMA's modules, with `_` for every hyphen.
+const MODULES: [&str; 10] =
+    ["mlx", "ib_", "iw_", "nv_peer", "nvidia_peer", "ko2iblnd", "bnxt_re", "qib", "hfi1", "siw"];
+
+/// Parts of names of RDMA's libraries, headers and functions.
+const LIBRARIES: [&str; 14] = [
+    "ibverbs",
+    "mlx5",
+    "mlx4",
+    "rdmacm",
+    "ibumad",
+    "ibmad",
+    "infiniband",
+    "rdmav",
+    "ibv_",
+    "rdma_",
+    "IBVERBS",
+    "RDMACM",
+    "MLX5",
+    "libnl-",
+];
+
+fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
+    let line = lines.get(at);
+    if line.len() > LONGEST {
+        return None;
+    }
+    match module(line) {
+        Some((name, event)) => Some(modules(lines, at, &name, event)),
+        None => library(line).or_else(|| tool(line)).map(|record| Reading::to(at, vec![record])),
+    }
+}
+
+/// Returns whether a module is one of RDMA's.
+pub(super) fn is_module(name: &str) -> bool {
+    let name = name.replace('-', "_");
+    name.contains("rdma") || MODULES.iter().any(|known| name.starts_with(known))
+}
+
+/// Returns the module of RDMA that a line is about, and what the line says of it.
+fn module(line: &str) -> Option<(String, &'static KernelEvent)> {
+    let event = installation::module(line)?;
+    let begins = line.find(event.begins()).or_else(|| line.find("Unknown symbol"))?;
+    // "mlx5_ib: disagrees …" has the name before the words, the others behind.
+    let before = line[..begins].trim_end().strip_suffix(':');
+    let before = before.and_then(|text| text.rsplit([' ', ']']).next());
+    let behind = || {
+        let words = line[begins..].split([' ', '\'', '"', '‘', '’', ':']);
+        words.map(stem).find(|word| is_module(word))
+    };
+    let name = before.map(stem).filter(|name| is_module(name)).or_else(behind)?;
+    Some((name.to_owned(), event))
+}
+
+/// Returns the name of a module in its path.
+fn stem(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.split(".ko").next().unwrap_or(name)
+}
+
+/// Reads all lines about one module that say the same: there is one for each symbol.
+fn modules(lines: &Lines<'_>, at: usize, name: &str, event: &'static KernelEvent) -> Reading {
+    let mut symbols: Vec<&str> = Vec::new();
+    let (mut end, mut next) = (at, at);
+    while next < lines.len() && next <= end + 1 + APART {
+        let line = lines.get(next);
+        let same = |(of, what): (String, &KernelEvent)| of == name && what == event;
+        if line.len() <= LONGEST && module(line).is_some_and(same) {
+            end = next;
+            let symbol = line.split_once("symbol ").map(|(_, rest)| rest);
+            let symbol = symbol.and_then(|rest| rest.split([' ', '(']).next());
+            symbols.extend(symbol.filter(|symbol| !symbols.contains(symbol)));
+        }
+        next += 1;
+    }
+    let mut record =
+        DecodedRecord::new(RecordKind::Installation, format!("{name}: {}", event.title));
+    record.field("module", name);
+    if !symbols.is_empty() {
+        let more = symbols.len().saturating_sub(NAMED);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        symbols.truncate(NAMED);
+        record.field("symbols", format!("{}{more}", symbols.join(", ")));
+    } else {
+        record.field("message", words(lines.get(at)));
+    }
+    record.findings.push(ExplainedCode::event(event));
+    Reading::to(end, vec![record])
+}
+
+/// Returns the record of a line about one of RDMA's libraries.
+fn library(line: &str) -> Option<DecodedRecord> {
+    if !LIBRARIES.iter().any(|part| line.contains(part)) {
+        return None;
+    }
+    let event = installation::library(line)?;
+    let marks = ['\'', '"', '`', ':', '(', ')', ' ', ',', '‘', '’'];
+    let file = line.split(marks).find(|word| word.contains(".so") || word.ends_with(".h"));
+    let name = file.filter(|word| LIBRARIES.iter().any(|part| word.contains(part)));
+    let title = match name {
+        Some(name) => format!("{name}: {}", event.title),
+        None => event.title.to_owned(),
+    };
+    let mut record = DecodedRecord::new(RecordKind::Installation, title);
+    record.field_if("file", name);
+    record.field("message", words(line));
+    record.findings.push(ExplainedCode::event(event));
+    Some(record)
+}
+
+/// Returns the record of a line of a tool.
+fn tool(line: &str) -> Option<DecodedRecord> {
+    let event = installation::tool(line)?;
+    let mut record = DecodedRecord::new(RecordKind::Installation, event.title);
+    record.field("message", words(line));
+    record.findings.push(ExplainedCode::event(event));
+    Some(record)
+}
+
+/// Returns a message without the time of the kernel's log.
+fn words(line: &str) -> &str {
+    let text = line.trim();
+    let behind = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    behind.map_or(text, |(_, rest)| rest.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_module_of_a_line_is_found() {
+        let name = |line| module(line).map(|(name, _)| name);
+        for (line, of) in [
+            ("[    9.1] mlx5_ib: disagrees about version of symbol ib_dealloc", "mlx5_ib"),
+            ("[    9.1] mlx5_ib: Unknown symbol ib_dealloc (err -22)", "mlx5_ib"),
+            (
+                "modprobe: ERROR: could not insert 'nvidia_peermem': Invalid argument",
+                "nvidia_peermem",
+            ),
+            (
+                "insmod: ERROR: could not insert module ./nv_peer_mem.ko: Unknown symbol in module",
+                "nv_peer_mem",
+            ),
+            (
+                "modprobe: FATAL: Module ib-uverbs not found in directory /lib/modules/6.1",
+                "ib-uverbs",
+            ),
+        ] {
+            assert_eq!(name(line).as_deref(), Some(of), "{line}");
+        }
+        assert_eq!(name("snd_hda: Unknown symbol snd_x (err -2)"), None);
+        assert_eq!(name("modprobe: FATAL: Module floppy not found in directory /x"), None);
+    }
+
+    #[test]
+    fn libraries_of_others_are_none() {
+        assert!(library("libfoo.so.1: cannot open shared object file: No such file").is_none());
+        let own = library(
+            "x: error while loading shared libraries: libibverbs.so.1: cannot open shared object file: No such file or directory",
+        );
+        assert_eq!(
+            own.and_then(|record| record.value("file").map(str::to_owned)).as_deref(),
+            Some("libibverbs.so.1")
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! Failures of the kernel itself: panics, oopses, warnings, stalls.
+//!
+//! The words are those of Linux's `kernel/panic.c`, `lib/bug.c`, `kernel/watchdog.c`,
+//! `kernel/hung_task.c`, `kernel/rcu/tree_stall.h` and `net/core/dev.c`.
+
+use super::{ExplainedCode, Knowledge};
+
+/// A kind of failure of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// A text that the first line of the report has.
+    pub token: &'static str,
+    /// The failure, in a few words.
+    pub title: &'static str,
+    /// Its meaning.
+    pub meaning: &'static str,
+    /// What to check first.
+    pub check: &'static str,
+}
+
+/// Returns the failure that a line begins to report; `None` if it reports none.
+#[must_use]
+pub fn find(line: &str) -> Option<&'static Crash> {
+    CRASHES.iter().find(|crash| line.contains(crash.token))
+}
+
+/// The first check of a defect of kernel code.
+const DEFECT: &str = "is a module of MLNX_OFED or DOCA-OFED in the trace (taint O, \"(OE)\")? Then report to its vendor, with the \
+     versions of package, firmware and kernel; else compare with the newest stable kernel. The first trace of \
+     the log counts: later ones are often its effects";
+
+/// The first check of a thread that waits or turns without end.
+const STALL: &str = "look before it for command time-outs, health lines and PCIe errors: a device that does not answer lets \
+     threads of the driver wait. The function at the top of the trace tells what for";
+
+macro_rules! crashes {
+    ($($token:literal $title:literal $meaning:literal $check:expr;)*) => {
+        const CRASHES: &[Crash] =
+            &[$(Crash { token: $token, title: $title, meaning: $meaning, check: $check }),*];
+    };
+}
+
+crashes! {
+    "hw csum failure" "the checksum of a received packet is not what the HCA said"
+        "The HCA gives the kernel a checksum with each packet. The kernel computed another one. The packet is not harmed by that: the kernel computes the checksum itself then."
+        "does something alter packets on their way through the kernel (eBPF, a tunnel, a bridge with VLANs)? `ethtool -K INTERFACE rx off` ends the messages; compare with a newer kernel or driver";
+    "soft lockup" "a processor did not schedule for long"
+        "A thread ran in the kernel without a pause."
+        STALL;
+    "hard LOCKUP" "a processor did not take interrupts for long"
+        "A thread ran in the kernel with its interrupts off."
+        STALL;
+    "self-detected stall" "a processor did not pause for long"
+        "A thread ran in the kernel without a pause (RCU's detector)."
+        STALL;
+    "detected stalls on CPUs" "a processor did not pause for long"
+        "A thread ran in the kernel without a pause (RCU's detector)."
+        STALL;
+    "blocked for more than" "a task waits for long in the kernel"
+        "The task sleeps in the kernel and cannot be killed until what it waits for comes."
+        STALL;
+    "Unable to handle kernel" "the kernel crashed"
+        "Code of the kernel used an address that is not there: a defect of the kernel or of a module, and of no program."
+        DEFECT;
+    "unable to handle" "the kernel crashed"
+        "Code of the kernel used an address that is not there: a defect of the kernel or of a module, and of no program."
+        DEFECT;
+    "kernel NULL pointer dereference" "the kernel crashed"
+        "Code of the kernel used a pointer that was not set: a defect of the kernel or of a module, and of no program."
+        DEFECT;
+    "general protection fault" "the kernel crashed"
+        "Code of the kernel used an address that no pointer has, often memory that was freed: a defect of the kernel or of a module."
+        DEFECT;
+    "kernel BUG at" "the kernel found a defect and stopped"
+        "A check in the kernel's code that must never fail did."
+        DEFECT;
+    "KASAN:" "the kernel used memory wrongly"
+        "The kernel's address sanitizer found a use after free or beyond the end: a defect of the kernel or of a module."
+        DEFECT;
+    "refcount_t:" "the kernel counted the users of an object wrongly"
+        "A counter of users was taken below zero or used after its end: a defect of the kernel or of a module."
+        DEFECT;
+    "list_add corruption" "a list of the kernel is damaged"
+        "Memory of the kernel was overwritten, or an entry was added twice: a defect of the kernel or of a module."
+        DEFECT;
+    "list_del corruption" "a list of the kernel is damaged"
+        "Memory of the kernel was overwritten, or an entry was removed twice: a defect of the kernel or of a module."
+        DEFECT;
+    "Kernel panic - not syncing" "the kernel stopped"
+        "The kernel gave up after a failure. The lines before it, and its trace, tell which."
+        DEFECT;
+    "WARNING: CPU" "the kernel warns"
+        "A check in the kernel's code failed, and the kernel went on. What it was doing may be incomplete."
+        DEFECT;
+}
+
+/// Letters of a tainted kernel that concern its modules, with what they stand for.
+pub const TAINTS: &[(char, &str)] = &[
+    ('P', "a proprietary module"),
+    ('O', "a module from outside the kernel's tree"),
+    ('E', "a module without signature"),
+    ('W', "an earlier warning"),
+    ('D', "an earlier crash"),
+    ('M', "a machine check of the hardware"),
+];
+
+impl ExplainedCode {
+    /// Explains a failure of the kernel.
+    #[must_use]
+    pub fn crash(crash: &Crash) -> ExplainedCode {
+        ExplainedCode {
+            code: crash.title.to_owned(),
+            name: None,
+            meaning: crash.meaning.to_owned(),
+            knowledge: Knowledge::Named,
+            source: None,
+            causes: Vec::new(),
+            check: Some(crash.check),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_is_found_by_its_own_token() {
+        for crash in CRASHES {
+            assert_eq!(find(&format!("[1.0] x {} y", crash.token)), Some(crash));
+        }
+        assert_eq!(find("mlx5_core: all is well"), None);
+    }
+}
