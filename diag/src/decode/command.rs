@@ -166,8 +166,9 @@ impl Failed {
                 record.findings.push(ExplainedCode::command_syndrome(code));
             } else {
                 record.notes.push(
-                    "A syndrome of 0: firmware did not refuse it. The kernel withheld it, or its \
-                     answer never came."
+                    "A syndrome of 0 says nothing: kernels before 5.18 do not return the answer of a command \
+                     that firmware refused (later ones do, with EREMOTEIO). The syndrome is in the kernel's \
+                     log of that time: `dmesg | mlx5 decode`."
                         .to_owned(),
                 );
             }

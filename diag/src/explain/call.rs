@@ -139,6 +139,8 @@ pub enum CallKind {
     Open,
     /// Moves of queue pairs.
     Modify,
+    /// Moves of queue pairs from RESET to INIT.
+    Init,
     /// Address handles, and addresses that librdmacm resolves.
     Address,
     /// Destructions and deregistrations.
@@ -201,6 +203,7 @@ pub fn explain(kind: CallKind, error: Option<CallError>) -> Explanation {
         CallKind::Create => create(name),
         CallKind::Open => open(name),
         CallKind::Modify => modify(name),
+        CallKind::Init => init(name),
         CallKind::Address => address(name),
         CallKind::Destroy => destroy(name),
         CallKind::Post => post(name),
@@ -333,6 +336,17 @@ fn modify(error: &str) -> Option<Explanation> {
             "The queue pair could not be moved to its next state; the errno is not printed.":
             refusal::EMPTY_GID, refusal::NO_GRH, refusal::BAD_ATTRIBUTE, refusal::NO_ANSWER,
             refusal::CONTAINER_GID,
+        },
+        _ => return None,
+    })
+}
+
+/// Causes of a move from RESET to INIT, which takes no address of a peer.
+fn init(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "EINVAL" | "" => because! {
+            "The kernel or the HCA does not take the attributes of the move to INIT.":
+            refusal::INIT_ATTRIBUTE, reason::OLD_SOFTWARE, refusal::REFUSED,
         },
         _ => return None,
     })

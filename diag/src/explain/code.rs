@@ -261,7 +261,12 @@ impl ExplainedCode {
     /// known.
     #[must_use]
     pub fn call(call: &str, error: Option<CallError>) -> ExplainedCode {
-        let kind = CallKind::of(call);
+        Self::call_of(CallKind::of(call), call, error)
+    }
+
+    /// Explains a failed call of this kind, whose name or errand is `call`.
+    #[must_use]
+    pub fn call_of(kind: CallKind, call: &str, error: Option<CallError>) -> ExplainedCode {
         let named = Self::named(call.to_owned(), "", &super::call::explain(kind, error));
         let check = checked(Symptom::Call(kind, error));
         ExplainedCode { name: error.map(|error| error.name().to_owned()), check, ..named }

@@ -25,7 +25,8 @@ pub fn find(line: &str) -> Option<&'static Crash> {
 }
 
 /// The first check of a defect of kernel code.
-const DEFECT: &str = "is a module of MLNX_OFED or DOCA-OFED in the trace (taint O, \"(OE)\")? Then report to its vendor, with the \
+const DEFECT: &str = "which module is at the top of the trace, and which called it? One from outside the kernel's tree (taint O, \
+     \"(OE)\") may break a rule of the kernel: report to its authors, of MLNX_OFED or DOCA-OFED to their vendor, with the \
      versions of package, firmware and kernel; else compare with the newest stable kernel. The first trace of \
      the log counts: later ones are often its effects";
 
@@ -89,10 +90,21 @@ crashes! {
     "Kernel panic - not syncing" "the kernel stopped"
         "The kernel gave up after a failure. The lines before it, and its trace, tell which."
         DEFECT;
+    "Internal error: Oops" "the kernel crashed"
+        "Code of the kernel used an address that is not there: a defect of the kernel or of a module, and of no program."
+        DEFECT;
     "WARNING: CPU" "the kernel warns"
         "A check in the kernel's code failed, and the kernel went on. What it was doing may be incomplete."
         DEFECT;
 }
+
+/// A trace without its first line, which names the failure.
+pub const HEADLESS: Crash = Crash {
+    token: "Call Trace:",
+    title: "the kernel printed a trace",
+    meaning: "The line that names the failure is not in the text: it stands before the trace.",
+    check: DEFECT,
+};
 
 /// Letters of a tainted kernel that concern its modules, with what they stand for.
 pub const TAINTS: &[(char, &str)] = &[

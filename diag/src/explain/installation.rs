@@ -250,6 +250,46 @@ events! {
         "the plugin shares devices, and the host's mode is exclusive"
             => "`rdma system set netns shared` while no other namespace holds a device; or rdma-cni with SR-IOV, which takes exclusive mode";
     }
+    ["missing RDMA device spec"] "the plugin chose a PCI function that is no RDMA device" {
+        "A device that the plugin shares needs the nodes uverbs, umad, issm and rdma_cm. The line names the one that is missing.";
+        "the selectors of the plugin's configuration are too wide, or ib_umad, rdma_ucm or ib_uverbs is not loaded"
+            => "narrow the selectors (vendors, deviceIDs, ifNames); `ls -l /sys/class/infiniband*/*/device` shows which functions have nodes; load the modules on the host";
+    }
+    ["Failed to write to /dev/nvme-fabrics: Invalid argument"] "the kernel's NVMe has no such transport" {
+        "The kernel refused the options: it has no transport rdma, or an option of the command line is not one of its own.";
+        "nvme-rdma is not loaded, or is an empty one of MLNX_OFED"
+            => "`modprobe nvme-rdma`, then `modinfo -n nvme-rdma`; MLNX_OFED replaces it unless it was installed with --with-nvmf; the kernel's log has the option that it does not take";
+    }
+    ["Open MPI 4.0 and later, infiniband ports on a device"] "Open MPI's old transport openib leaves the port to UCX" {
+        "Nothing has failed: the BTL openib does not use InfiniBand by default, because UCX does.";
+        "Open MPI was built without UCX, or the BTL openib looks at the device as well"
+            => "`ompi_info | grep ucx`; with UCX: `--mca pml ucx --mca btl ^openib` ends the message; without: build Open MPI with it";
+    }
+    ["WARNING: There was an error initializing an OpenFabrics device"] "Open MPI's old transport openib does not use the device" {
+        "The BTL openib gave the device up. UCX, which Open MPI prefers, is not concerned.";
+        "the device is newer than the BTL openib knows, or its port is left to UCX"
+            => "`--mca pml ucx --mca btl ^openib`; lines before it may have the reason, as the limit of locked memory";
+    }
+    ["umad", "bad status 110"] "a node of the fabric did not answer the subnet tools" {
+        "A packet of the subnet management went to the node that the path or LID names, and no answer came.";
+        "that node is switched off, restarts, or its link went down"
+            => "the numbers of \"DR path\" are ports, hop by hop, from this host: `ibtracert`, `iblinkinfo -D PATH` show the last that answers";
+    }
+    ["n_gids_found=0"] "no port has a GID" {
+        "A RoCE port has a GID for each address of its network interface that is in this namespace.";
+        "the network interface is not in this container, is down, or has no address"
+            => "`ip -br addr`, `rdma link`: give the container the interface of the function (SR-IOV, macvlan), or use the host's network; `ip link set INTERFACE up`";
+    }
+    ["mlnx", "installation failed!"] "OFED's installer failed at a package" {
+        "The log that the line names has the compiler's or the package manager's error.";
+        "the package is older than the running kernel, or the kernel's headers are missing"
+            => "read that log; compare `uname -r` with the release notes; take a newer package, or use the kernel's own driver";
+    }
+    ["Failed to install", "RPM"] "OFED's installer failed at a package" {
+        "The log that the line names has the compiler's or the package manager's error.";
+        "the package is older than the running kernel, or the kernel's headers are missing"
+            => "read that log; compare `uname -r` with the release notes; take a newer package, or use the kernel's own driver";
+    }
     ["Insufficient rdma/"] "no host has a free device of that resource" {
         "Kubernetes gives pods RDMA devices by a resource that a device plugin announces.";
         "the plugin announces none on these hosts, or all are taken"

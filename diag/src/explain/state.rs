@@ -122,6 +122,8 @@ pub struct Port<'a> {
     pub lid: Option<u16>,
     /// The LID of its subnet manager.
     pub subnet_manager: Option<u16>,
+    /// Whether the node GUID of its device is 0.
+    pub is_unnamed: bool,
 }
 
 /// A state of a port in which it carries no traffic.
@@ -142,16 +144,32 @@ const NO_MANAGER: PortState = PortState {
             cable need one too. Its log tells why it does not set this port up",
 };
 
+const NOT_SET_UP: PortState = PortState {
+    title: "the link is up, and the subnet manager has not set the port up",
+    meaning: "The port knows a subnet manager, which gives it a LID and makes it ACTIVE. Until then it carries no traffic of \
+              verbs.",
+    check: "a virtual function: does it have GUIDs and the policy `Follow` or `Up` (`ip link set INTERFACE vf N node_guid …, \
+            port_guid …, state auto`), and does the subnet manager know virtual ports (virt_enabled of opensm)? Else look \
+            at the subnet manager's log",
+};
+
 const UNMANAGED: PortState = PortState {
     title: "the port is ACTIVE and has no LID",
     meaning: "The port's LID is 0 or 65535: none was assigned, so other ports cannot address it.",
     check: "look at the subnet manager's log; after a restart of it, `ibstat` again",
 };
 
+const UNNAMED: PortState = PortState {
+    title: "the device has no node GUID",
+    meaning: "The node GUID is 0. librdmacm knows devices by it, and leaves this one out: connections by addresses fail.",
+    check: "a virtual function: give it GUIDs (`ip link set INTERFACE vf N node_guid …, port_guid …`, or node and port of \
+            /sys/class/infiniband/DEVICE/device/sriov/N), then bind its driver anew",
+};
+
 const DISABLED: PortState = PortState {
     title: "the port is disabled",
     meaning: "The port does not try to bring its link up: it was switched off on this side.",
-    check: "Ethernet: `ip link set INTERFACE up`, and does the interface have its driver? InfiniBand: `ibportstate LID PORT \
+    check: "Ethernet: `ip link set INTERFACE up`, and does the interface have its driver? InfiniBand: `ibportstate -D 0 PORT \
             enable`; `mlxlink -d DEVICE -a UP`",
 };
 
@@ -193,6 +211,9 @@ pub fn port(port: &Port<'_>) -> Option<&'static PortState> {
     let physical = port.physical.unwrap_or_default().to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| physical.contains(word));
     let no_lid = |lid: Option<u16>| matches!(lid, Some(0 | u16::MAX));
+    if port.is_unnamed {
+        return Some(&UNNAMED);
+    }
     let is_up = has(&["linkup", "link_up", "link up"]);
     if state.contains("active") {
         // A RoCE port has no LID, and says so in other ways.
@@ -203,7 +224,10 @@ pub fn port(port: &Port<'_>) -> Option<&'static PortState> {
     Some(match port.is_ethernet {
         _ if state.contains("arm") => &ARMED,
         Some(true) if is_up => &DOWN_ETHERNET,
-        _ if state.contains("init") || is_up => &NO_MANAGER,
+        _ if state.contains("init") || is_up => match port.subnet_manager {
+            Some(lid) if !no_lid(Some(lid)) => &NOT_SET_UP,
+            _ => &NO_MANAGER,
+        },
         _ if has(&["disabled", "sleep"]) => &DISABLED,
         _ if has(&["polling"]) => &POLLING,
         _ if has(&["training", "configuration", "recovery", "linkerror", "link_error"]) => {
@@ -278,7 +302,9 @@ mod tests {
         }
         assert!(REPORTERS.iter().all(|known| reporter(known.name) == Some(known)));
         let of = |state, physical, is_ethernet, lid| {
-            let managed = Port { state, physical, is_ethernet, lid, subnet_manager: lid };
+            let is_unnamed = false;
+            let managed =
+                Port { state, physical, is_ethernet, lid, subnet_manager: lid, is_unnamed };
             port(&managed).copied()
         };
         for (printed, physical, ethernet, lid, expected) in [
@@ -287,6 +313,7 @@ mod tests {
             ("PORT_DOWN (1)", None, Some(false), Some(0), Some(DOWN)),
             ("Initializing", Some("LinkUp"), Some(false), Some(u16::MAX), Some(NO_MANAGER)),
             ("Down", Some("LinkUp"), None, Some(u16::MAX), Some(NO_MANAGER)),
+            ("Down", Some("LinkUp"), Some(false), Some(1), Some(NOT_SET_UP)),
             ("DOWN", Some("LINK_UP"), Some(true), None, Some(DOWN_ETHERNET)),
             ("PORT_ARMED (3)", None, Some(false), Some(2), Some(ARMED)),
             ("Active", Some("LinkUp"), Some(false), Some(0), Some(UNMANAGED)),

@@ -271,3 +271,95 @@ fn ibqueryerrors_is_read_as_counters() {
     assert_eq!(record.value("LinkDownedCounter"), Some("25"));
     assert!(record.title.contains("1 tells of a fault"), "{}", record.title);
 }
+
+#[test]
+fn a_trace_without_its_first_line_is_read_by_its_frames_and_pointer() {
+    let headless: String = OOPS.lines().skip(6).map(|line| format!("{line}\n")).collect();
+    let record = only(&headless);
+    assert_eq!(record.value("function"), Some("create_qp"));
+    assert!(record.title.contains("printed a trace"), "{}", record.title);
+    assert_eq!(record.value("then"), Some("Kernel panic - not syncing: Fatal exception"));
+    // Newer kernels print the instruction pointer again behind the end.
+    let again = headless.replace(
+        "---[ end trace 0000000000000000 ]---\n",
+        "---[ end trace 0000000000000000 ]---\n[  88.1] RIP: 0010:mlx5_ib_create_qp+0x1b2/0x430 [mlx5_ib]\n",
+    );
+    let record = only(&again);
+    assert_eq!(record.value("function"), Some("mlx5_ib_create_qp"));
+    assert_eq!(record.value("called by"), Some("create_qp, ib_uverbs_run_method"));
+    // The name of a task is cut where the state of kdump begins.
+    let dumping = only(&OOPS.replace("Comm: ib_write_bw", "Comm: sh Kdump: loaded"));
+    assert_eq!(dumping.value("task"), Some("sh"));
+}
+
+#[test]
+fn more_tools_are_known_by_what_they_print() {
+    for (line, cause) in [
+        ("Failed to write to /dev/nvme-fabrics: Invalid argument", "nvme-rdma is not loaded"),
+        (
+            "missing RDMA device spec for device 0000:e1:00.0, RDMA device \"issm\" not found",
+            "too wide",
+        ),
+        (
+            "src/query_smp.c:195; umad (DR path slid 0; dlid 0; 0,1,13 Attr 0x11:0) bad status 110; Connection timed out",
+            "switched off",
+        ),
+        ("n_gids_found=0", "not in this container"),
+        ("Error: mlnx-ofed-kernel-modules installation failed!", "older than the running kernel"),
+        ("By default, for Open MPI 4.0 and later, infiniband ports on a device", "without UCX"),
+    ] {
+        assert!(told(&only(line)).contains(cause), "{line}");
+    }
+}
+
+#[test]
+fn a_device_without_a_node_guid_is_told() {
+    let listing = "hca_id:\tmlx5_0\n\tnode_guid:\t0000:0000:0000:0000\n\tport:\t1\n\t\tstate:\tPORT_ACTIVE (4)\n\t\tport_lid:\t3\n\t\tlink_layer:\tInfiniBand\n";
+    let record = only(listing);
+    assert!(record.title.contains("node GUID"), "{record:#?}");
+    let good = only(&listing.replace("0000:0000:0000:0000", "b8ce:f603:00e9:d18e"));
+    assert!(good.findings.is_empty(), "{good:#?}");
+    // The list may end there.
+    let short = only("hca_id: mlx5_0\n  node_guid: 0000:0000:0000:0000\n");
+    assert!(short.title.contains("node GUID"), "{short:#?}");
+}
+
+#[test]
+fn a_syndrome_of_zero_sends_to_the_kernels_log() {
+    let record = only(
+        "ib_mlx5_dv.c:217  UCX  ERROR mlx5dv_devx_qp_modify(503) failed, syndrome 0: Invalid argument",
+    );
+    assert!(record.notes.iter().any(|note| note.contains("dmesg")), "{record:#?}");
+    let without = only(
+        "ibgda.cpp:1345: non-zero status: 121 Error in mlx5dv_devx_obj_modify for INIT2RTR_QP with syndrome 29e0df",
+    );
+    let fields = ["command", "syndrome", "error"].map(|name| without.value(name));
+    assert_eq!(fields, [Some("INIT2RTR_QP"), Some("0x29e0df"), Some("EREMOTEIO")]);
+    assert!(decoded("error with syndrome 12345").is_empty());
+}
+
+#[test]
+fn a_move_to_init_has_no_peer_to_resolve() {
+    let init = only("Failed to modify QP to INIT: Invalid argument");
+    let causes = &init.findings[0].causes;
+    assert!(
+        causes[0].cause.contains("P_Key index")
+            && causes.iter().all(|cause| !cause.cause.contains("GID")),
+        "{init:#?}"
+    );
+    let ucx = only(
+        "ib_mlx5_dv.c:223  UCX  ERROR mlx5dv_devx_qp_modify(502) failed, syndrome 0: Invalid argument",
+    );
+    assert!(ucx.findings[0].causes[0].cause.contains("P_Key index"), "{ucx:#?}");
+    let rtr = only("Failed to modify QP from INIT to RTR: Invalid argument");
+    assert!(rtr.findings[0].causes[0].cause.contains("GID"), "{rtr:#?}");
+}
+
+#[test]
+fn what_only_says_that_somebody_refused_is_no_finding() {
+    let record = only("mlx5_common: Failed to initialize device context.");
+    assert!(
+        record.findings[0].causes.iter().all(|cause| cause.grounds == Grounds::None),
+        "{record:#?}"
+    );
+}

@@ -87,9 +87,24 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     record
         .field_if("length", scan::number_after(arguments, "length=").map(|size| size.to_string()));
-    record.findings.push(ExplainedCode::call(name, errno));
-    record.facts = Some(Facts::of(Symptom::Call(CallKind::of(name), errno)));
+    let kind = match CallKind::of(name) {
+        CallKind::Modify if is_to_init(line) => CallKind::Init,
+        kind => kind,
+    };
+    record.findings.push(ExplainedCode::call_of(kind, name, errno));
+    record.facts = Some(Facts::of(Symptom::Call(kind, errno)));
     Some(Reading::to(at, vec![record]))
+}
+
+/// Returns whether a line is about the move from RESET to INIT: "modify QP to INIT", and UCX's
+/// "mlx5dv_devx_qp_modify(502)" with the opcode of RST2INIT_QP.
+fn is_to_init(line: &str) -> bool {
+    let ends = |line: &str| {
+        ["to INIT", "to init", ", INIT)", "RST2INIT", "(502)"]
+            .iter()
+            .any(|mark| line.contains(mark))
+    };
+    ends(line) && !line.contains("INIT to") && !line.contains("INIT2")
 }
 
 /// Lines before a failed registration that say how it registers.

@@ -94,7 +94,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if let Some(errno) = errno {
         record.field_meaning("error", errno.name(), errno.words());
     }
-    record.findings.push(ExplainedCode::call(name, errno));
+    record.findings.push(ExplainedCode::call_of(CallKind::Connect, name, errno));
     record.facts = Some(Facts::of(Symptom::Call(CallKind::Connect, errno)));
     Some(Reading::to(at, vec![record]))
 }

@@ -27,7 +27,8 @@ const APART: usize = 8;
 const NAMED: usize = 6;
 
 /// Texts of the lines of a report.
-const MARKS: [&str; 18] = [
+const MARKS: [&str; 19] = [
+    "pc : ",
     "Workqueue:",
     "#PF:",
     "PGD ",
@@ -74,10 +75,10 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if first.len() > LONGEST {
         return None;
     }
-    let crash = crash::find(first)?;
+    let crash = crash::find(first).or_else(|| begins_trace(first).then_some(&crash::HEADLESS))?;
     let mut frames: Vec<Frame<'_>> = Vec::new();
     let (mut end, mut next) = (at, at + 1);
-    let (mut comm, mut panic) = (None, None);
+    let (mut comm, mut panic, mut pointer) = (None, None, None);
     while next < lines.len() && next <= end + APART && next < at + MOST {
         let line = lines.get(next);
         if line.len() > LONGEST {
@@ -85,9 +86,17 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         }
         if MARKS.iter().any(|mark| line.contains(mark)) {
             end = next;
-            frames.extend(frame(line));
+            let found = frame(line);
+            if line.contains("RIP: ") || line.trim_start().starts_with("pc : ") {
+                pointer = pointer.or(found);
+            } else {
+                frames.extend(found);
+            }
             comm = comm.or_else(|| line.split_once("Comm: ").map(|(_, rest)| rest));
+            // Newer kernels print the registers again behind the end.
             if line.contains("end trace") {
+                let again = (next + 1..next + 3).find(|line| lines.get(*line).contains("RIP: "));
+                pointer = pointer.or_else(|| again.and_then(|line| frame(lines.get(line))));
                 panic =
                     (next + 1..(next + 4).min(lines.len())).find(|line| is_panic(lines.get(*line)));
                 break;
@@ -95,7 +104,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         }
         next += 1;
     }
-    let at_fault = frame(first).filter(Frame::is_rdma);
+    let at_fault = frame(first).or(pointer).filter(Frame::is_rdma);
     let ours: Vec<&Frame<'_>> =
         at_fault.iter().chain(frames.iter().filter(|frame| frame.is_rdma())).collect();
     // Whichever driver it is: the checksum is the HCA's.
@@ -126,6 +135,11 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     Some(Reading::to(end, vec![record]))
 }
 
+/// Returns whether a line begins a trace whose head is cut off: the frames of one, or its registers.
+fn begins_trace(line: &str) -> bool {
+    ["Call Trace:", "Call trace:", "<TASK>", "RIP: 0"].iter().any(|mark| line.contains(mark))
+}
+
 fn is_panic(line: &str) -> bool {
     line.contains("Kernel panic - not syncing")
 }
@@ -141,7 +155,7 @@ fn about_task(record: &mut DecodedRecord, comm: &str) {
         .split_once(" Tainted: ")
         .or_else(|| comm.split_once(" Not tainted "))
         .unwrap_or((comm, ""));
-    let task = task.trim();
+    let task = task.trim().trim_end_matches("Kdump: loaded").trim();
     record.field_if("task", Some(task).filter(|task| !task.is_empty() && task.len() < 64));
     let words = || rest.split_ascii_whitespace();
     let is_letters =

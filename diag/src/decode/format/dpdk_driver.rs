@@ -4,9 +4,9 @@
 //! supported", "mlx5_common: Verbs device not found: 18:00.0", "mlx5_net: port 0 Tx queue 0 …
 //! creation failure". Names before 20.11: `net_mlx5`, `common_mlx5`.
 
+use crate::explain::ExplainedCode;
 use crate::explain::call::{self, CallError, CallKind};
 use crate::explain::causes::{Facts, Program, Symptom};
-use crate::explain::{ExplainedCode, call::explain};
 
 use super::super::record::{DecodedRecord, RecordKind};
 use super::super::{lines::Lines, scan};
@@ -84,9 +84,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         CallKind::Probe => "probe of a device",
         _ => "a step of DPDK's driver",
     };
-    let code = ExplainedCode::call(name, error);
-    let meaning = explain(kind, error).meaning.to_owned();
-    record.findings.push(ExplainedCode { meaning, ..code });
+    record.findings.push(ExplainedCode::call_of(kind, name, error));
     let program = Some(Program::Dpdk);
     record.facts = Some(Facts { program, ..Facts::of(Symptom::Call(kind, error)) });
     Some(Reading::to(at, vec![record]))

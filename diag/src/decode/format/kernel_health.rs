@@ -169,7 +169,7 @@ impl Report {
         }
         let gone =
             !variables.is_empty() && variables.iter().all(|word| *word == u64::from(u32::MAX));
-        let first = variables.first().copied();
+        let is_range = variables.first() == Some(&health::NO_RANGE);
         let variables: Vec<String> = variables.iter().map(|word| format!("{word:#010x}")).collect();
         if !variables.is_empty() {
             record.field("assert_var", variables.join(" "));
@@ -196,11 +196,14 @@ impl Report {
                     .to_owned(),
             );
         } else if let Some(known) = known {
-            record.findings.push(ExplainedCode::health_syndrome(known));
+            let code = ExplainedCode::health_syndrome(known);
+            // The first word tells more, and another cause than the syndrome's.
+            let causes = if is_range { Vec::new() } else { code.causes.clone() };
+            record.findings.push(ExplainedCode { causes, ..code });
         } else if let Some(event) = said.iter().find_map(|said| event::find(said)) {
             record.findings.push(ExplainedCode::event(event));
         }
-        if first == Some(health::NO_RANGE) {
+        if is_range {
             record.findings.push(ExplainedCode::health_range());
         }
         Some(record)

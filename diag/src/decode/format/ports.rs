@@ -27,7 +27,8 @@ const MOST: usize = 4096;
 const APART: usize = 24;
 
 /// Fields of ports in lower case, with their names in records.
-const FIELDS: [(&str, &str); 14] = [
+const FIELDS: [(&str, &str); 15] = [
+    (NODE_GUID, NODE_GUID),
     ("state", "state"),
     ("physical state", "physical state"),
     ("phys state", "physical state"),
@@ -43,6 +44,9 @@ const FIELDS: [(&str, &str); 14] = [
     ("active_width", "active width"),
     ("active_speed", "active speed"),
 ];
+
+/// A field of a device, of which only a value of 0 is kept.
+const NODE_GUID: &str = "node_guid";
 
 /// A line of a listing.
 enum Line<'a> {
@@ -68,7 +72,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let mut device = None;
     match parse(line)? {
         // A listing may be cut off before its first state.
-        Line::Field(name, _) if name != "state" => return None,
+        Line::Field(name, _) if name != "state" && name != NODE_GUID => return None,
         _ => {}
     }
     let mut ports: Vec<DecodedRecord> = Vec::new();
@@ -165,6 +169,10 @@ fn parse(line: &str) -> Option<Line<'_>> {
     }
     let lower = name.to_ascii_lowercase();
     let (_, field) = FIELDS.iter().find(|(known, _)| *known == lower)?;
+    let is_zero = |value: &str| value.bytes().all(|digit| matches!(digit, b'0' | b':' | b'x'));
+    if *field == NODE_GUID && !is_zero(value.trim()) {
+        return None;
+    }
     Some(Line::Field(field, value.trim()))
 }
 
@@ -195,9 +203,14 @@ fn of_rdma_link(line: &str) -> Option<DecodedRecord> {
 /// Returns the record with what its states say; `None` if it is no port's.
 fn judged(mut record: DecodedRecord) -> Option<DecodedRecord> {
     let value = |name: &str| record.value(name).map(str::to_owned);
-    let state = value("state")?;
+    let is_unnamed = value(NODE_GUID).is_some();
+    let state = match value("state") {
+        Some(state) => state,
+        None if is_unnamed => String::new(),
+        None => return None,
+    };
     let (physical, layer) = (value("physical state"), value("link layer"));
-    if physical.is_none() && layer.is_none() && record.value("LID").is_none() {
+    if physical.is_none() && layer.is_none() && record.value("LID").is_none() && !is_unnamed {
         return None;
     }
     let number = |text: String| match text.strip_prefix("0x") {
@@ -213,6 +226,7 @@ fn judged(mut record: DecodedRecord) -> Option<DecodedRecord> {
             .or_else(|| record.value("interface").map(|_| true)),
         lid: value("LID").and_then(number),
         subnet_manager: value("LID of the subnet manager").and_then(number),
+        is_unnamed,
     };
     let place = match (record.value("device"), record.value("port")) {
         (Some(device), Some(port)) => format!("{device}/{port}"),

@@ -2,7 +2,7 @@
 //! Mooncake, SPDK.
 
 use crate::explain::ExplainedCode;
-use crate::explain::call::{self, CallKind, explain};
+use crate::explain::call::{self, CallKind};
 use crate::explain::causes::{Facts, Symptom};
 use crate::text::QueueKind;
 
@@ -55,9 +55,7 @@ fn ended(line: &str, at: usize) -> Option<Reading> {
     if let Some(error) = error {
         record.field_meaning("error", error.name(), error.words());
     }
-    let why = explain(CallKind::Ended, error);
-    let code = ExplainedCode::call(what, error);
-    record.findings.push(ExplainedCode { meaning: why.meaning.to_owned(), ..code });
+    record.findings.push(ExplainedCode::call_of(CallKind::Ended, what, error));
     record.facts = Some(Facts::of(Symptom::Call(CallKind::Ended, error)));
     Some(Reading::to(at, vec![record]))
 }

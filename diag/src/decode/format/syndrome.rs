@@ -23,6 +23,11 @@ const LONGEST: usize = 2048;
 /// Words of failure beside a syndrome, in lower case.
 const FAILED: [&str; 4] = ["error", "fail", "status", "refused"];
 
+/// Returns the errno in "non-zero status: 121 Error in mlx5dv_devx_obj_modify …" of NVSHMEM.
+fn status_before(line: &str) -> Option<call::CallError> {
+    call::CallError::of_number(scan::number_after(line, "non-zero status: ")?)
+}
+
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
     // Most lines of a log are rejected here.
@@ -32,7 +37,14 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let lower = line.to_ascii_lowercase();
     let rest = scan::after(&lower, "syndrome").or_else(|| scan::after(&lower, "syndrom"))?;
     let rest = rest.trim_start_matches([' ', ':', '=', '(', '[']);
-    let (syndrome, _) = scan::number(rest).filter(|_| rest.starts_with("0x"))?;
+    let (syndrome, _) = match rest.starts_with("0x") {
+        true => scan::number(rest)?,
+        // NVSHMEM: "INIT2RTR_QP with syndrome 29e0df". Digits alone may be of either base.
+        false => scan::hexadecimal(rest).filter(|(_, behind)| {
+            let digits = &rest[..rest.len() - behind.len()];
+            digits.len() >= 5 && digits.bytes().any(|digit| digit.is_ascii_alphabetic())
+        })?,
+    };
     let wide = syndrome > u64::from(u16::MAX) && u32::try_from(syndrome).is_ok();
     if !wide || !FAILED.iter().any(|word| lower.contains(word)) {
         return None;
@@ -40,7 +52,8 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let opcode = line
         .split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
         .find_map(opcode::of_name);
-    let error = call::errno(line).map(|error| error.name().to_owned());
+    let error = call::errno(line).or_else(|| status_before(line));
+    let error = error.map(|error| error.name().to_owned());
     let failed = Failed {
         opcode: opcode.map(u64::from),
         name: opcode.and_then(opcode::name).map(str::to_owned),

@@ -3,8 +3,11 @@
 //! `uct/ib/mlx5/ib_mlx5_log.c`, `uct_ib_mlx5_completion_with_err`: two lines, or one before 1.6.
 //! `uct/ib/rc/verbs/rc_verbs_iface.c`. For commands, `uct/ib/mlx5/dv/ib_mlx5_dv.c`.
 
+use mlx5_sys::ifc::opcode::RST2INIT_QP;
+
+use crate::explain::call::{self, CallKind};
 use crate::explain::causes::{Fabric, Program};
-use crate::explain::{ExplainedCode, Status, call};
+use crate::explain::{ExplainedCode, Status};
 use crate::text::QueueKind;
 
 use super::super::command::Failed;
@@ -35,9 +38,10 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let (called, rest) = rest.split_once(") failed")?;
     let (kind, object) = called.split_once('(')?;
     let (syndrome, error) = scan::hexadecimal(scan::after(rest, "syndrome ")?)?;
+    // Moves are named by opcode, objects by name.
+    let opcode = u64::from_str_radix(object, 16).ok().filter(|_| object.len() == 3);
     let failed = Failed {
-        // Moves are named by opcode, objects by name.
-        opcode: u64::from_str_radix(object, 16).ok().filter(|_| object.len() == 3),
+        opcode,
         name: Some(format!("mlx5dv_devx_{called})")),
         syndrome: Some(syndrome),
         error: error.strip_prefix(": ").map(str::to_owned),
@@ -47,7 +51,10 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     record.field_if("device", scan::between(rest, " on ", ","));
     // Without a syndrome, the errno is all that is known.
     if let (0, Some(errno)) = (syndrome, call::errno(error)) {
-        record.findings.push(ExplainedCode::call(&format!("mlx5dv_devx_{kind}"), Some(errno)));
+        let name = format!("mlx5dv_devx_{kind}");
+        let is_to_init = opcode == Some(RST2INIT_QP.into());
+        let kind = if is_to_init { CallKind::Init } else { CallKind::of(&name) };
+        record.findings.push(ExplainedCode::call_of(kind, &name, Some(errno)));
     }
     Some(Reading::to(at, vec![record]))
 }

@@ -1,7 +1,7 @@
 //! The order of causes.
 
 use super::super::{Knowledge, vendor};
-use super::refusal::SMALL_BUFFERS;
+use super::refusal::{REFUSED, SMALL_BUFFERS};
 use super::{
     Cause, Evidence, Facts, Grounds, LikelyCause, Operations, Program, Symptom, evidence, parameter,
 };
@@ -46,8 +46,11 @@ pub fn rank(facts: &Facts) -> Vec<LikelyCause> {
             (base + points, likely)
         })
         .collect();
+    // One cause alone is told by the errno, unless it only says that somebody refused.
     if let [(_, only)] = &mut ranked[..] {
-        only.grounds = only.grounds.max(Grounds::Code);
+        if only.cause != REFUSED.cause {
+            only.grounds = only.grounds.max(Grounds::Code);
+        }
     }
     ranked.sort_by_key(|(points, cause)| {
         std::cmp::Reverse((cause.grounds != Grounds::None, *points))

@@ -50,6 +50,9 @@ reasons! {
     BAD_ATTRIBUTE ANY "path MTU, retries, number of outstanding READs, service level or P_Key are out of range"
         => "compare with `ibv_devinfo -v`; look for a syndrome in the kernel's log";
 
+    INIT_ATTRIBUTE ANY "port number, P_Key index or access flags are not those that the device takes"
+        => "compare with `ibv_devinfo -v`; look for a syndrome in the kernel's log (`dmesg | mlx5 decode`)";
+
     IN_USE ANY "another object still uses it"
         => "destroy objects in the reverse order of their creation";
     QUEUE_FULL ANY "the queue is full: completions are polled too late, or inline data or SGEs exceed its limits"
