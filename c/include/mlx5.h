@@ -43,6 +43,7 @@ extern "C" {
 
 /* Objects of libibverbs. <infiniband/verbs.h> defines them; this header does not need it. */
 struct ibv_ah;
+struct ibv_context;
 struct ibv_cq;
 struct ibv_qp;
 struct ibv_sge;
@@ -84,7 +85,8 @@ enum mlx5_status {
 	MLX5_STATUS_CHANNEL_SHARED = 24,
 	MLX5_STATUS_TIMED_OUT = 25,
 	MLX5_STATUS_INTERRUPTED = 26,
-	MLX5_STATUS_INTERNAL = 27
+	MLX5_STATUS_INTERNAL = 27,
+	MLX5_STATUS_NO_CAPABILITY = 28
 };
 
 /* What a request does, and what a completion is of. */
@@ -106,7 +108,8 @@ enum mlx5_operation {
 	MLX5_OP_NOP = 8,
 	/* RC, DC, XRC: a SEND that also invalidates the peer's key in rkey, a memory window's of type 2. */
 	MLX5_OP_SEND_INVALIDATE = 9,
-	/* RC, DC, XRC: the key of this side in rkey, a memory window's of type 2, opens nothing any more. No memory. */
+	/* RC, UC, DC, XRC: the key of this side in rkey, a memory window's of type 2 or one that was configured, opens
+	 * nothing any more. No memory. */
 	MLX5_OP_LOCAL_INVALIDATE = 10,
 	/* RC, DC, XRC: compares the bits in compare_mask, and replaces those in swap_mask. */
 	MLX5_OP_MASKED_COMPARE_SWAP = 11,
@@ -119,12 +122,26 @@ enum mlx5_operation {
 	/* Packets: each entry of sg_list is a packet. One completion reports all; with a failure, those before it may
 	 * have left. At most 58 entries; of MLX5_INLINE ones, each takes (4 + length) / 16 places, rounded up. */
 	MLX5_OP_MULTI_PACKET = 14,
+	/* RC, UC, DC, XRC: binds the memory window whose key is rkey to the one entry of sg_list, memory of a region with
+	 * IBV_ACCESS_MW_BIND, with the rights in access (IBV_ACCESS_REMOTE_*); one of type 1 with num_sge 0: to nothing. The
+	 * peer then uses the key in immediate: it differs from rkey in the low byte, and is ibv_inc_rkey(rkey) for type 1.
+	 * MLX5_TYPE_2: of a window of type 2, which is not bound, and then works on this queue pair alone. Store the new
+	 * key in ibv_mw.rkey. */
+	MLX5_OP_BIND_WINDOW = 15,
+	/* RC: gives the key of mlx5dv_create_mkey() in rkey (its lkey) the memory of sg_list, one entry behind the other, and
+	 * the rights in access (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_*). */
+	MLX5_OP_CONFIGURE_KEY = 16,
+	/* Packets: the requests behind it wait until the device's clock has reached time, of which the bits in time_mask are
+	 * compared (mlx5_time_mask). Clock and time are those of mlx5_packet.timestamp. */
+	MLX5_OP_WAIT_UNTIL = 17,
 	/* Completions only: a receive took a SEND, or failed. */
 	MLX5_OP_RECEIVE = 32,
 	MLX5_OP_RECEIVE_IMM = 33,
 	MLX5_OP_RECEIVE_INVALIDATE = 34,
 	/* Completions only: a WRITE with immediate took a receive. Its bytes are where the peer wrote them. */
 	MLX5_OP_RECEIVE_WRITE_IMM = 35,
+	/* Completions only: a BIND_WINDOW, CONFIGURE_KEY or LOCAL_INVALIDATE. */
+	MLX5_OP_CHANGE_KEY = 36,
 	/* Completions only: an operation that this header does not post. */
 	MLX5_OP_OTHER = 63
 };
@@ -147,7 +164,11 @@ enum {
 	 * read by the device. Devices before ConnectX-5 need the first 18 bytes so. */
 	MLX5_INLINE_HEADER = 32,
 	/* SEND of a packet: the device inserts the VLAN tag in immediate behind the addresses. */
-	MLX5_VLAN = 64
+	MLX5_VLAN = 64,
+	/* BIND_WINDOW: of a window of type 2. */
+	MLX5_TYPE_2 = 128,
+	/* BIND_WINDOW: addresses behind the window start at 0, and not at the memory's own. */
+	MLX5_ZERO_BASED = 256
 };
 
 /* The destination of a request. Made by mlx5_address_init(), _init_dc() or _init_xrc(), owned and copied by the
@@ -166,13 +187,21 @@ struct mlx5_request {
 	const struct ibv_sge *sg_list; /* the payload; READ: where it goes; atomics: 8 bytes for the old value */
 	uint32_t num_sge;
 	uint32_t immediate;            /* *_IMM, in host byte order: ntohl(imm_data) of verbs; MLX5_VLAN: the tag;
-	                                * LARGE_SEND: bytes of payload in a packet */
+	                                * LARGE_SEND: bytes of payload in a packet; BIND_WINDOW: the window's
+	                                * next key */
 	uint64_t remote_addr;          /* WRITE, READ, atomics: the peer's memory */
-	uint32_t rkey;                 /* its key; *_INVALIDATE: the key that is invalidated */
+	uint32_t rkey;                 /* its key; *_INVALIDATE, BIND_WINDOW, CONFIGURE_KEY: the key that changes */
 	uint32_t reserved;             /* 0 */
-	uint64_t compare_add;          /* atomics, in host byte order: what is compared, or added */
+	union {
+		uint64_t compare_add;  /* atomics, in host byte order: what is compared, or added */
+		uint64_t access;       /* BIND_WINDOW, CONFIGURE_KEY: enum ibv_access_flags */
+		uint64_t time;         /* WAIT_UNTIL */
+	};
 	uint64_t swap;                 /* COMPARE_SWAP: the new value */
-	uint64_t compare_mask;         /* MASKED_COMPARE_SWAP: the bits that are compared */
+	union {
+		uint64_t compare_mask; /* MASKED_COMPARE_SWAP: the bits that are compared */
+		uint64_t time_mask;    /* WAIT_UNTIL: the bits that are compared */
+	};
 	uint64_t swap_mask;            /* MASKED_COMPARE_SWAP: the bits that are replaced; MASKED_FETCH_ADD: ends of fields */
 	const struct mlx5_address *address; /* UD, DC, XRC: the destination; not of a NOP */
 };
@@ -224,6 +253,13 @@ const char *mlx5_last_error(void);
  * with a terminating null. Returns the length of the whole text without it, or -1 if an argument is null.
  * Thread: any. Cost: allocates. */
 int mlx5_completion_text(const struct mlx5_completion *completion, char *buffer, size_t size);
+
+/* Writes the bits of the device's clock that MLX5_OP_WAIT_UNTIL compares, in queues whose timestamps are free running,
+ * as those of libibverbs are. A time is at most half of that ahead, at least 4 seconds.
+ *
+ * MLX5_STATUS_NO_CAPABILITY: send queues of the device wait for no time. MLX5_STATUS_CALL_FAILED: the capabilities cannot
+ * be queried. Thread: any. Cost: a firmware command. */
+enum mlx5_status mlx5_time_mask(struct ibv_context *context, uint64_t *mask);
 
 /* ---- Completion queues -------------------------------------------------------------------------- */
 

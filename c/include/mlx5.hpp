@@ -201,6 +201,82 @@ public:
 		made.compare_add = add;
 		return made;
 	}
+	static request masked_compare_swap(std::uint64_t id, const ibv_sge *old, std::uint64_t remote_addr,
+					   std::uint32_t rkey, std::uint64_t compare, std::uint64_t compare_mask,
+					   std::uint64_t swap, std::uint64_t swap_mask) noexcept
+	{
+		request made = compare_swap(id, old, remote_addr, rkey, compare, swap);
+		made.operation = MLX5_OP_MASKED_COMPARE_SWAP;
+		made.compare_mask = compare_mask;
+		made.swap_mask = swap_mask;
+		return made;
+	}
+	/// ends: the most significant bit of each field.
+	static request masked_fetch_add(std::uint64_t id, const ibv_sge *old, std::uint64_t remote_addr,
+					std::uint32_t rkey, std::uint64_t add, std::uint64_t ends) noexcept
+	{
+		request made = fetch_add(id, old, remote_addr, rkey, add);
+		made.operation = MLX5_OP_MASKED_FETCH_ADD;
+		made.swap_mask = ends;
+		return made;
+	}
+	/// A SEND that also invalidates the peer's key.
+	static request send_invalidate(std::uint64_t id, const ibv_sge *list, std::uint32_t count,
+				       std::uint32_t rkey) noexcept
+	{
+		return request(MLX5_OP_SEND_INVALIDATE, id, list, count).at(0, rkey);
+	}
+	static request local_invalidate(std::uint64_t id, std::uint32_t rkey) noexcept
+	{
+		return request(MLX5_OP_LOCAL_INVALIDATE, id, nullptr, 0).at(0, rkey);
+	}
+	/// Binds a window of type 1 to memory of a region, or to none (null). Its key is then ibv_inc_rkey(rkey).
+	static request bind_type_1(std::uint64_t id, std::uint32_t rkey, const ibv_sge *memory,
+				   std::uint64_t access) noexcept
+	{
+		request made = request(MLX5_OP_BIND_WINDOW, id, memory, memory != nullptr ? 1 : 0).at(0, rkey);
+		made.immediate = (rkey & ~0xffu) | ((rkey + 1) & 0xff);
+		made.access = access;
+		return made;
+	}
+	/// Binds a window of type 2, whose key is then next.
+	static request bind_type_2(std::uint64_t id, std::uint32_t rkey, std::uint32_t next, const ibv_sge *memory,
+				   std::uint64_t access) noexcept
+	{
+		request made = bind_type_1(id, rkey, memory, access).with(MLX5_TYPE_2);
+		made.immediate = next;
+		return made;
+	}
+	/// Binds: addresses behind the window start at 0.
+	request zero_based() const noexcept { return with(MLX5_ZERO_BASED); }
+	static request configure_key(std::uint64_t id, std::uint32_t lkey, const ibv_sge *list, std::uint32_t count,
+				     std::uint64_t access) noexcept
+	{
+		request made = request(MLX5_OP_CONFIGURE_KEY, id, list, count).at(0, lkey);
+		made.access = access;
+		return made;
+	}
+	/// Packets: those behind it wait. mask: of mlx5_time_mask().
+	static request wait_until(std::uint64_t id, std::uint64_t time, std::uint64_t mask) noexcept
+	{
+		request made = request(MLX5_OP_WAIT_UNTIL, id, nullptr, 0);
+		made.time = time;
+		made.time_mask = mask;
+		return made;
+	}
+	/// Packets: TSO. The first entry is the header; bytes: of payload in a packet.
+	static request large_send(std::uint64_t id, const ibv_sge *list, std::uint32_t count,
+				  std::uint16_t bytes) noexcept
+	{
+		request made = request(MLX5_OP_LARGE_SEND, id, list, count);
+		made.immediate = bytes;
+		return made;
+	}
+	/// Packets: each entry is one.
+	static request multi_packet(std::uint64_t id, const ibv_sge *list, std::uint32_t count) noexcept
+	{
+		return request(MLX5_OP_MULTI_PACKET, id, list, count);
+	}
 	static request nop(std::uint64_t id) noexcept { return request(MLX5_OP_NOP, id, nullptr, 0); }
 
 	request signaled() const noexcept { return with(MLX5_SIGNALED); }

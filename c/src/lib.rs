@@ -25,6 +25,7 @@
 //! | `rq` | the calls of `struct mlx5_rq` |
 //! | `srq` | the calls of `struct mlx5_srq` |
 //! | `packets` | the calls of `struct mlx5_packets` |
+//! | `times` | times that requests wait for |
 
 mod address;
 mod batch;
@@ -42,6 +43,7 @@ mod rq;
 mod sq;
 mod srq;
 mod status;
+mod times;
 mod wait;
 
 pub use address::{Address, mlx5_address_init, mlx5_address_init_dc, mlx5_address_init_xrc};
@@ -61,7 +63,7 @@ pub use packets::{
 };
 pub use request::{
     CHECKSUMS, FENCED, INLINE, INLINE_HEADER, Operation, Receive, Request, SIGNALED, SOLICITED,
-    VLAN,
+    TYPE_2, VLAN, ZERO_BASED,
 };
 pub use rq::{
     Rq, mlx5_rq_abandon, mlx5_rq_capacity, mlx5_rq_give_back, mlx5_rq_ibv, mlx5_rq_post,
@@ -76,6 +78,7 @@ pub use srq::{
     mlx5_srq_post, mlx5_srq_reclaimed, mlx5_srq_take,
 };
 pub use status::{Status, mlx5_status_text};
+pub use times::mlx5_time_mask;
 
 /// The version as one number: 10000 × major + 100 × minor + patch.
 pub const VERSION: u32 = 10_000 * number(env!("CARGO_PKG_VERSION_MAJOR"))

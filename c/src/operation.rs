@@ -1,12 +1,12 @@
 //! The operations of each transport: from requests of C to those of the driver.
 
-use mlx5::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
+use mlx5::ib::{Access, Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 use mlx5::ring::{Batch, PostError, SendQueue};
 use mlx5::wqe::{
-    Bits, CompareSwap, DcAddress, EthMultiPacket, EthSend, EthTso, FetchAdd, Inline,
-    LocalInvalidate, MaskedCompareSwap, MaskedFetchAdd, Nop, PacketList, Payload, PostOn, RdmaRead,
-    RdmaWrite, RdmaWriteImm, SendImm, SendInvalidate, SendMessage, Sge, SgeList, UdAddress,
-    XrcAddress,
+    BindWindow, Bits, CompareSwap, ConfigureKey, DcAddress, EthMultiPacket, EthSend, EthTso,
+    FetchAdd, Inline, LocalInvalidate, MaskedCompareSwap, MaskedFetchAdd, Nop, PacketList, Payload,
+    PostOn, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm, SendInvalidate, SendMessage, Sge, SgeList,
+    UdAddress, WaitUntil, XrcAddress,
 };
 
 use crate::address::Address;
@@ -14,12 +14,16 @@ use crate::error::{Failed, Result};
 use crate::group::Grouped;
 use crate::payload::{PutPayload, inline_bytes};
 use crate::request::{
-    CHECKSUMS, FENCED, INLINE, INLINE_HEADER, Operation, Request, SIGNALED, SOLICITED, VLAN,
-    entries,
+    CHECKSUMS, FENCED, INLINE, INLINE_HEADER, Operation, Request, SIGNALED, SOLICITED, TYPE_2,
+    VLAN, ZERO_BASED, entries,
 };
+use crate::status::Status;
 
 /// Takes operations of a transport.
 pub(crate) trait Sink<T: Transport> {
+    /// Returns the number of the queue pair.
+    fn qpn(&self) -> u32;
+
     /// Posts an operation, or appends it to a batch.
     ///
     /// # Safety
@@ -35,6 +39,10 @@ pub(crate) trait Sink<T: Transport> {
 pub(crate) struct Alone<'a, T: Transport>(pub(crate) &'a mut SendQueue<T>);
 
 impl<T: Transport> Sink<T> for Alone<'_, T> {
+    fn qpn(&self) -> u32 {
+        self.0.qpn()
+    }
+
     #[inline(always)]
     unsafe fn put<O: PostOn<T>>(
         &mut self,
@@ -47,6 +55,10 @@ impl<T: Transport> Sink<T> for Alone<'_, T> {
 }
 
 impl<T: Transport> Sink<T> for Batch<'_, T> {
+    fn qpn(&self) -> u32 {
+        Batch::qpn(self)
+    }
+
     #[inline(always)]
     unsafe fn put<O: PostOn<T>>(
         &mut self,
@@ -81,6 +93,12 @@ const MASKED_COMPARE_SWAP: u32 = Operation::MaskedCompareSwap as u32;
 const MASKED_FETCH_ADD: u32 = Operation::MaskedFetchAdd as u32;
 const LARGE_SEND: u32 = Operation::LargeSend as u32;
 const MULTI_PACKET: u32 = Operation::MultiPacket as u32;
+const BIND_WINDOW: u32 = Operation::BindWindow as u32;
+const CONFIGURE_KEY: u32 = Operation::ConfigureKey as u32;
+const WAIT_UNTIL: u32 = Operation::WaitUntil as u32;
+
+/// What peers may do by a key.
+const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 
 /// More packets than any WQE has.
 const MOST_PACKETS: usize = 64;
@@ -210,7 +228,7 @@ macro_rules! writes {
     };
 }
 
-/// Implements [`Responds`] and [`Carries`], see [`writes`].
+/// Implements [`Responds`], see [`writes`].
 macro_rules! responds {
     ($transport:ty, |$operation:ident, $at:ident| $directed:expr) => {
         impl Responds for $transport {
@@ -276,14 +294,6 @@ macro_rules! responds {
                 Ok(())
             }
         }
-
-        impl Carries for $transport {
-            #[inline]
-            unsafe fn put<S: Sink<Self>>(sink: &mut S, request: &Request) -> Result {
-                // SAFETY: this function's contract.
-                unsafe { respond(sink, request) }
-            }
-        }
     };
 }
 
@@ -346,6 +356,7 @@ unsafe fn respond<T: Responds, S: Sink<T>>(sink: &mut S, request: &Request) -> R
 where
     Nop: PostOn<T>,
     LocalInvalidate: PostOn<T>,
+    BindWindow: PostOn<T>,
 {
     // SAFETY: this function's contract.
     unsafe {
@@ -368,15 +379,77 @@ where
                 let to = T::to(request)?;
                 request.with_payload(Invalidating(Directed::<S, T> { sink, request, to }))
             }
-            LOCAL_INVALIDATE => {
-                request.check(SIGNALED | FENCED)?;
-                let invalidate = LocalInvalidate::new(request.rkey);
-                Ok(sink.put(request.id, flagged!(request, invalidate))?)
-            }
+            LOCAL_INVALIDATE => invalidate(sink, request),
+            BIND_WINDOW => bind(sink, request),
             NOP => nop(sink, request),
             _ => Err(request.not_on::<T>()),
         }
     }
+}
+
+/// # Safety
+/// The contract of [`Sink::put`].
+unsafe fn invalidate<T: Transport, S: Sink<T>>(sink: &mut S, request: &Request) -> Result
+where
+    LocalInvalidate: PostOn<T>,
+{
+    request.check(SIGNALED | FENCED)?;
+    let invalidate = LocalInvalidate::new(request.rkey);
+    // SAFETY: this function's contract.
+    Ok(unsafe { sink.put(request.id, flagged!(request, invalidate)) }?)
+}
+
+/// Writes the bind of a window.
+///
+/// # Safety
+/// The contract of [`Carries::put`].
+unsafe fn bind<T: Transport, S: Sink<T>>(sink: &mut S, request: &Request) -> Result
+where
+    BindWindow: PostOn<T>,
+{
+    request.check(SIGNALED | FENCED | TYPE_2 | ZERO_BASED)?;
+    let (before, after) = (request.rkey, request.immediate);
+    let access = request.access(REMOTE)?;
+    // SAFETY: this function's contract.
+    let memory = match unsafe { entries(request.sg_list, request.num_sge)? } {
+        [one] => *one,
+        [] if request.flags & TYPE_2 == 0 => Sge::new(0, 0, 0),
+        _ => return Err(Failed::argument("sg_list has one entry, the memory behind the window")),
+    };
+    let bind = if request.flags & TYPE_2 != 0 {
+        BindWindow::type_2(before, after as u8, sink.qpn(), memory, access)
+    } else {
+        BindWindow::type_1(before, memory, access)
+    };
+    if bind.rkey() != after {
+        return Err(Failed::told(
+            Status::InvalidArgument,
+            format_args!(
+                "immediate, the window's next key, is {after:#x}: it differs from rkey {before:#x} in the \
+                 low byte alone, and is ibv_inc_rkey(rkey) for a window of type 1"
+            ),
+        ));
+    }
+    let bind = if request.flags & ZERO_BASED != 0 { bind.zero_based() } else { bind };
+    // SAFETY: this function's contract.
+    Ok(unsafe { sink.put(request.id, flagged!(request, bind)) }?)
+}
+
+/// Writes the configuration of a key.
+///
+/// # Safety
+/// The contract of [`Carries::put`].
+unsafe fn configure<S: Sink<Rc>>(sink: &mut S, request: &Request) -> Result {
+    request.check(SIGNALED | FENCED)?;
+    let access = request.access(REMOTE.union(Access::LOCAL_WRITE))?;
+    // SAFETY: this function's contract.
+    let list = match unsafe { entries(request.sg_list, request.num_sge)? } {
+        [] => return Err(Failed::argument("sg_list is empty: it has the memory behind the key")),
+        list => list,
+    };
+    let key = ConfigureKey::new(request.rkey).access(access).layout(list);
+    // SAFETY: this function's contract.
+    Ok(unsafe { sink.put(request.id, flagged!(request, key)) }?)
 }
 
 /// # Safety
@@ -391,6 +464,35 @@ where
     Ok(())
 }
 
+impl Carries for Rc {
+    #[inline]
+    unsafe fn put<S: Sink<Self>>(sink: &mut S, request: &Request) -> Result {
+        // SAFETY: this function's contract.
+        unsafe {
+            match request.operation {
+                CONFIGURE_KEY => configure(sink, request),
+                _ => respond(sink, request),
+            }
+        }
+    }
+}
+
+impl Carries for Dci {
+    #[inline]
+    unsafe fn put<S: Sink<Self>>(sink: &mut S, request: &Request) -> Result {
+        // SAFETY: this function's contract.
+        unsafe { respond(sink, request) }
+    }
+}
+
+impl Carries for XrcSend {
+    #[inline]
+    unsafe fn put<S: Sink<Self>>(sink: &mut S, request: &Request) -> Result {
+        // SAFETY: this function's contract.
+        unsafe { respond(sink, request) }
+    }
+}
+
 impl Carries for Uc {
     #[inline]
     unsafe fn put<S: Sink<Self>>(sink: &mut S, request: &Request) -> Result {
@@ -398,6 +500,8 @@ impl Carries for Uc {
         unsafe {
             match request.operation {
                 SEND | SEND_IMM | WRITE | WRITE_IMM => write::<Self, S>(sink, request),
+                LOCAL_INVALIDATE => invalidate(sink, request),
+                BIND_WINDOW => bind(sink, request),
                 NOP => nop(sink, request),
                 _ => Err(request.not_on::<Self>()),
             }
@@ -483,6 +587,7 @@ impl Carries for RawPacket {
             match request.operation {
                 SEND => {}
                 NOP => return nop(sink, request),
+                WAIT_UNTIL => return wait(sink, request),
                 LARGE_SEND => return large_send(sink, request),
                 MULTI_PACKET => return multi_packet(sink, request),
                 _ => return Err(request.not_on::<Self>()),
@@ -518,6 +623,20 @@ unsafe fn split(request: &Request) -> Result<(&[u8], &[Sge])> {
             [] => Err(Failed::argument("sg_list needs a first entry, for the header")),
         }
     }
+}
+
+/// Writes a request that waits.
+///
+/// # Safety
+/// The contract of [`Carries::put`].
+unsafe fn wait<S: Sink<RawPacket>>(sink: &mut S, request: &Request) -> Result {
+    request.check(SIGNALED)?;
+    if request.compare_mask == 0 {
+        return Err(Failed::argument("time_mask is 0: mlx5_time_mask() tells it"));
+    }
+    let wait = WaitUntil::new(request.compare_add, request.compare_mask);
+    // SAFETY: the request names no memory.
+    Ok(unsafe { sink.put(request.id, flagged!(request, wait)) }?)
 }
 
 /// Writes a TSO request.

@@ -3,7 +3,7 @@
 use core::slice;
 
 use mlx5::cqe::SendOperation;
-use mlx5::ib::Transport;
+use mlx5::ib::{Access, Transport};
 use mlx5::ring::PostError;
 use mlx5::wqe::{Remote, Sge, Word};
 use mlx5_sys::verbs::ibv_sge;
@@ -30,6 +30,11 @@ pub const CHECKSUMS: u32 = 16;
 pub const INLINE_HEADER: u32 = 32;
 /// Packets: the HCA inserts the VLAN tag in `immediate`.
 pub const VLAN: u32 = 64;
+
+/// BIND_WINDOW: the window is of type 2.
+pub const TYPE_2: u32 = 128;
+/// BIND_WINDOW: addresses behind the window start at 0.
+pub const ZERO_BASED: u32 = 256;
 
 /// Defines [`Operation`] with its numbers and names.
 macro_rules! operations {
@@ -87,6 +92,12 @@ operations! {
     LargeSend = 13, "large send";
     /// Several packets by one WQE.
     MultiPacket = 14, "multi-packet SEND";
+    /// Binds a memory window.
+    BindWindow = 15, "bind of a window";
+    /// Gives a key of `mlx5dv_create_mkey` its memory and rights.
+    ConfigureKey = 16, "configuration of a key";
+    /// Packets: the requests behind it wait for a time.
+    WaitUntil = 17, "wait for a time";
     /// Completions only: a receive took a SEND, or failed.
     Receive = 32, "receive";
     /// Completions only: a receive took a SEND with immediate.
@@ -95,6 +106,8 @@ operations! {
     ReceiveInvalidate = 34, "receive of a SEND with invalidate";
     /// Completions only: a WRITE with immediate took a receive.
     ReceiveWriteImm = 35, "receive of a WRITE with immediate";
+    /// Completions only: a request that changes a key: a bind, a configuration, a local invalidate.
+    ChangeKey = 36, "change of a key";
     /// Completions only: an operation that this interface does not post.
     Other = 63, "request";
 }
@@ -112,8 +125,8 @@ impl Operation {
             SendOperation::FetchAdd => Self::FetchAdd,
             SendOperation::Nop => Self::Nop,
             SendOperation::SendInvalidate => Self::SendInvalidate,
-            // This interface posts one request that changes keys.
-            SendOperation::Umr => Self::LocalInvalidate,
+            SendOperation::Umr => Self::ChangeKey,
+            SendOperation::Wait => Self::WaitUntil,
             SendOperation::MaskedCompareSwap => Self::MaskedCompareSwap,
             SendOperation::MaskedFetchAdd => Self::MaskedFetchAdd,
             SendOperation::LargeSend => Self::LargeSend,
@@ -145,11 +158,11 @@ pub struct Request {
     pub rkey: u32,
     /// Zero.
     pub reserved: u32,
-    /// Atomics: what is compared, or added.
+    /// Atomics: what is compared, or added. Changes of keys: `enum ibv_access_flags`. Waits: the time.
     pub compare_add: u64,
     /// Compare and swap: the new value.
     pub swap: u64,
-    /// Masked compare and swap: the bits that are compared.
+    /// Masked compare and swap, and waits: the bits that are compared.
     pub compare_mask: u64,
     /// Masked compare and swap: the bits that are replaced. Masked fetch and add: the most significant
     /// bit of each field.
@@ -227,7 +240,7 @@ impl Request {
             format_args!(
                 "flags {:#x} do not fit a {}: MLX5_SOLICITED is for SEND and WRITE_IMM, MLX5_INLINE for \
                  SEND, WRITE and MULTI_PACKET, MLX5_CHECKSUMS for packets, MLX5_INLINE_HEADER and \
-                 MLX5_VLAN for SENDs of packets",
+                 MLX5_VLAN for SENDs of packets, MLX5_TYPE_2 and MLX5_ZERO_BASED for BIND_WINDOW",
                 self.flags,
                 Operation::name(self.operation)
             ),
@@ -251,6 +264,22 @@ impl Request {
                 "an atomic has one entry of 8 bytes in sg_list, which takes the old value",
             )),
         }
+    }
+
+    /// Returns the rights of a key that the request changes, which are among `known`.
+    pub(crate) fn access(&self, known: Access) -> Result<Access> {
+        let bits = u32::try_from(self.compare_add).ok();
+        let access = bits.and_then(Access::from_bits).filter(|access| known.contains(*access));
+        access.ok_or_else(|| {
+            Failed::told(
+                Status::InvalidArgument,
+                format_args!(
+                    "access {:#x} has other bits than {:#x} of enum ibv_access_flags",
+                    self.compare_add,
+                    known.bits()
+                ),
+            )
+        })
     }
 
     /// Returns why the operation is not posted on a transport.

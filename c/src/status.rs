@@ -113,6 +113,9 @@ statuses! {
     /// A defect of this library.
     Internal = 27,
         c"a defect of libmlx5direct: report the text of mlx5_last_error(); the handle can only be abandoned";
+    /// The device does not offer this.
+    NoCapability = 28,
+        c"the device does not offer this: `mlx5 info` lists its capabilities";
 }
 
 /// Returns the text of a status: cause and cure. Never null, valid for ever.

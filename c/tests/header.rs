@@ -14,7 +14,7 @@ use mlx5direct::{
     Address, CHECKSUMS, COMPLETION_GRH, COMPLETION_SOLICITED, CQ_UNPOLLED, Completion, FENCED,
     INLINE, INLINE_HEADER, Operation, PACKET_IP_OK, PACKET_IPV4, PACKET_IPV6, PACKET_L4_OK,
     PACKET_TCP, PACKET_UDP, PACKET_VLAN, Packet, Receive, Request, SIGNALED, SOLICITED,
-    SQ_OWN_REGISTER, Status, VERSION, VLAN,
+    SQ_OWN_REGISTER, Status, TYPE_2, VERSION, VLAN, ZERO_BASED,
 };
 use support::{Language, built, compile, folder, package};
 
@@ -66,6 +66,8 @@ fn enumerators() -> Vec<(String, u64)> {
         ("MLX5_CHECKSUMS", CHECKSUMS.into()),
         ("MLX5_INLINE_HEADER", INLINE_HEADER.into()),
         ("MLX5_VLAN", VLAN.into()),
+        ("MLX5_TYPE_2", TYPE_2.into()),
+        ("MLX5_ZERO_BASED", ZERO_BASED.into()),
         ("MLX5_PACKET_IPV4", PACKET_IPV4.into()),
         ("MLX5_PACKET_IPV6", PACKET_IPV6.into()),
         ("MLX5_PACKET_IP_OK", PACKET_IP_OK.into()),

@@ -5,7 +5,7 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use support::{Language, Library, Program};
+use support::{Language, Library, Program, package};
 
 /// Runs a scenario of `direct.c`, on a link, as C and as C++ with the shared library.
 fn run_on(scenario: &str, link: &str) -> String {
@@ -86,6 +86,19 @@ fn a_shared_receive_queue_serves_two_queue_pairs() {
 fn keys_of_windows_are_invalidated_by_the_peer_and_by_their_owner() {
     run("keys");
     run_on("keys", "roce");
+}
+
+#[test]
+fn windows_are_bound_and_keys_configured() {
+    run("windows");
+    run_on("windows", "roce");
+}
+
+#[test]
+fn the_requests_of_cpp_are_those_of_c() {
+    let source = package("tests/factories.cc");
+    let program = Program::new("factories", &source, Language::Cpp, Library::None);
+    program.run("", "infiniband");
 }
 
 #[test]

@@ -38,6 +38,28 @@ impl WaitUntil {
         Self { time, mask, flags: 0 }
     }
 
+    /// Returns the bits to compare in free-running times, of a clock of so many kHz (`hca_core_clock` of
+    /// `ibv_query_device_ex`): times repeat after 8 seconds or more, as those of DPDK do
+    /// (`MLX5_TS_MASK_SECS`).
+    ///
+    /// ```
+    /// use mlx5::wqe::WaitUntil;
+    ///
+    /// assert_eq!(WaitUntil::free_running_mask(1_000_000), (1 << 33) - 1);
+    /// ```
+    pub const fn free_running_mask(khz: u64) -> u64 {
+        match (Self::ROUND * 1000).checked_mul(khz) {
+            Some(counts) => match counts.checked_next_power_of_two() {
+                Some(round) => round - 1,
+                None => u64::MAX,
+            },
+            None => u64::MAX,
+        }
+    }
+
+    /// Seconds after which times repeat, at least.
+    pub(crate) const ROUND: u64 = 8;
+
     setters!(signaled);
 
     /// Returns the time.

@@ -19,6 +19,7 @@ int main(int argc, char **argv)
 		{ "failure", failure }, { "misuse", misuse }, { "leftovers", leftovers },
 		{ "events", events },   { "srq", srq },       { "dc", dc },
 		{ "xrc", xrc },         { "packets", packets },     { "keys", keys },
+		{ "windows", windows },
 	};
 	unsigned at;
 	CHECK(argc == 2);

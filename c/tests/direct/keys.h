@@ -28,6 +28,20 @@ static struct ibv_mw *window_of(struct end *end, struct ibv_mr *mr)
 	return window;
 }
 
+/* Binds a window by the library: of type 2 if next is not its next key of type 1. */
+static void bind_by_library(struct end *end, struct ibv_mw *window, const struct ibv_sge *memory, uint32_t flags)
+{
+	struct mlx5_request made = request(9, MLX5_OP_BIND_WINDOW, MLX5_SIGNALED | flags);
+	made.sg_list = memory;
+	made.num_sge = memory != NULL;
+	made.rkey = window->rkey;
+	made.immediate = ibv_inc_rkey(window->rkey);
+	made.access = IBV_ACCESS_REMOTE_WRITE;
+	OK(mlx5_sq_post(end->sq, &made, 1, NULL));
+	succeeded(end, 9, MLX5_OP_CHANGE_KEY);
+	window->rkey = made.immediate;
+}
+
 /* Writes by a key, and returns the status. */
 static uint32_t write_by(struct end *from, const struct end *to, uint32_t rkey)
 {
@@ -77,10 +91,105 @@ static void keys(void)
 	made = request(4, MLX5_OP_LOCAL_INVALIDATE, MLX5_SIGNALED);
 	made.rkey = kept->rkey;
 	OK(mlx5_sq_post(b.sq, &made, 1, NULL));
-	succeeded(&b, 4, MLX5_OP_LOCAL_INVALIDATE);
+	succeeded(&b, 4, MLX5_OP_CHANGE_KEY);
 	CHECK(write_by(&a, &b, kept->rkey) == IBV_WC_REM_ACCESS_ERR);
 
 	CHECK(ibv_dealloc_mw(given) == 0 && ibv_dealloc_mw(kept) == 0 && ibv_dereg_mr(mr) == 0);
+	end_pair(&a, &b);
+}
+
+/* Windows and keys that the library binds and configures. */
+static void windows(void)
+{
+	struct end a, b;
+	struct ibv_mr *mr;
+	struct ibv_mw *first, *second;
+	struct mlx5dv_mkey_init_attr attr;
+	struct mlx5dv_mkey *key;
+	struct ibv_sge memory, pieces[2];
+	struct mlx5_request made;
+	uint32_t old;
+	make_pair(&a, &b, IBV_QPT_RC);
+	mr = ibv_reg_mr(pd, b.memory, MEMORY, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND);
+	first = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	second = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	CHECK(mr && first && second);
+	take(&a);
+	take(&b);
+	memory = sge(&b, 0, 512);
+	memory.lkey = mr->lkey;
+
+	/* Bytes beyond what the key says, and a key that is none of the next, are refused before they are posted. */
+	made = request(1, MLX5_OP_BIND_WINDOW, MLX5_SIGNALED);
+	made.sg_list = &memory;
+	made.num_sge = 1;
+	made.rkey = first->rkey;
+	made.immediate = first->rkey;
+	CHECK(mlx5_sq_post(b.sq, &made, 1, NULL) == MLX5_STATUS_INVALID_ARGUMENT);
+	CHECK(strstr(mlx5_last_error(), "ibv_inc_rkey"));
+	made.immediate = ibv_inc_rkey(first->rkey);
+	made.access = IBV_ACCESS_LOCAL_WRITE;
+	CHECK(mlx5_sq_post(b.sq, &made, 1, NULL) == MLX5_STATUS_INVALID_ARGUMENT);
+	CHECK(strstr(mlx5_last_error(), "access"));
+
+	/* Type 1: bound to memory, then to none. */
+	bind_by_library(&b, first, &memory, 0);
+	CHECK(write_by(&a, &b, first->rkey) == IBV_WC_SUCCESS);
+	/* Type 2, then ended and bound anew, zero based: address 64 of the peer's request is beyond it. */
+	bind_by_library(&b, second, &memory, MLX5_TYPE_2);
+	old = second->rkey;
+	memset(a.memory, 0x5a, 8);
+	CHECK(write_by(&a, &b, old) == IBV_WC_SUCCESS && b.memory[64] == 0x5a);
+	made = request(2, MLX5_OP_LOCAL_INVALIDATE, MLX5_SIGNALED);
+	made.rkey = old;
+	OK(mlx5_sq_post(b.sq, &made, 1, NULL));
+	succeeded(&b, 2, MLX5_OP_CHANGE_KEY);
+	second->rkey &= ~(uint32_t)0xff;
+	bind_by_library(&b, second, &memory, MLX5_TYPE_2 | MLX5_ZERO_BASED);
+	pieces[0] = sge(&a, 0, 8);
+	made = request(3, MLX5_OP_WRITE, MLX5_SIGNALED);
+	made.sg_list = pieces;
+	made.num_sge = 1;
+	made.remote_addr = 128;
+	made.rkey = second->rkey;
+	OK(mlx5_sq_post(a.sq, &made, 1, NULL));
+	succeeded(&a, 3, MLX5_OP_WRITE);
+	CHECK(b.memory[128] == 0x5a);
+
+	/* A key that leads to two pieces: addresses behind it start at 0. */
+	memset(&attr, 0, sizeof(attr));
+	attr.pd = pd;
+	attr.create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT;
+	attr.max_entries = 4;
+	key = mlx5dv_create_mkey(&attr);
+	CHECK(key);
+	pieces[0] = sge(&b, 1024, 4);
+	pieces[1] = sge(&b, 2048, 4);
+	pieces[0].lkey = pieces[1].lkey = mr->lkey;
+	made = request(4, MLX5_OP_CONFIGURE_KEY, MLX5_SIGNALED);
+	made.rkey = key->lkey;
+	CHECK(mlx5_sq_post(b.sq, &made, 1, NULL) == MLX5_STATUS_INVALID_ARGUMENT);
+	made.sg_list = pieces;
+	made.num_sge = 2;
+	made.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	OK(mlx5_sq_post(b.sq, &made, 1, NULL));
+	succeeded(&b, 4, MLX5_OP_CHANGE_KEY);
+	pieces[0] = sge(&a, 0, 8);
+	made = request(5, MLX5_OP_WRITE, MLX5_SIGNALED);
+	made.sg_list = pieces;
+	made.num_sge = 1;
+	made.rkey = key->rkey;
+	OK(mlx5_sq_post(a.sq, &made, 1, NULL));
+	succeeded(&a, 5, MLX5_OP_WRITE);
+	CHECK(b.memory[1027] == 0x5a && b.memory[1028] == 0 && b.memory[2051] == 0x5a && b.memory[2052] == 0);
+
+	/* An initiator of datagrams or packets binds none; a window of type 1 ends what it opened. */
+	old = first->rkey;
+	bind_by_library(&b, first, NULL, 0);
+	CHECK(write_by(&a, &b, old) == IBV_WC_REM_ACCESS_ERR);
+
+	CHECK(mlx5dv_destroy_mkey(key) == 0 && ibv_dealloc_mw(first) == 0 && ibv_dealloc_mw(second) == 0);
+	CHECK(ibv_dereg_mr(mr) == 0);
 	end_pair(&a, &b);
 }
 

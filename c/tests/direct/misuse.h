@@ -303,6 +303,22 @@ static void misuse_of_batches(struct end *a)
 	IS(MLX5_STATUS_NO_BATCH, mlx5_sq_ring(a->sq));
 }
 
+/* A queue of a single request takes a signaled one, and no other before it is polled. */
+static void single_request(struct end *a)
+{
+	struct mlx5_request made = request(3, MLX5_OP_NOP, 0);
+	OK(mlx5_sq_give_back(a->sq));
+	OK(mlx5_sq_take(a->qp, a->cq, 1, 0, &a->sq));
+	CHECK(mlx5_sq_capacity(a->sq) == 1);
+	IS(MLX5_STATUS_NOTHING_SIGNALED, mlx5_sq_post(a->sq, &made, 1, NULL));
+	made.flags = MLX5_SIGNALED;
+	OK(mlx5_sq_post(a->sq, &made, 1, NULL));
+	IS(MLX5_STATUS_QUEUE_FULL, mlx5_sq_post(a->sq, &made, 1, NULL));
+	succeeded(a, 3, MLX5_OP_NOP);
+	OK(mlx5_sq_post(a->sq, &made, 1, NULL));
+	succeeded(a, 3, MLX5_OP_NOP);
+}
+
 static void misuse(void)
 {
 	struct end a, b;
@@ -321,6 +337,7 @@ static void misuse(void)
 	misuse_of_limits(&a, &b);
 	misuse_of_room(&a, &b);
 	misuse_of_batches(&a);
+	single_request(&a);
 	end_pair(&a, &b);
 }
 

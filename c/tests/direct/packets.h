@@ -216,6 +216,41 @@ static void several(const struct wire *wire, struct handles *handles)
 		CHECK(came[at].id == at && wire->memory[at * SLOT + 42] == 100 + at);
 }
 
+/* A packet that waits for a time, behind a request for it. */
+static void times(const struct wire *wire, struct handles *handles)
+{
+	uint8_t *packet = wire->memory + 8 * SLOT;
+	struct ibv_sge entry = slot_of(wire, 8, PACKET);
+	struct mlx5_request made[2];
+	struct mlx5_packet came;
+	uint64_t mask = 0, time;
+	uint32_t posted = 0;
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_time_mask(NULL, &mask));
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_time_mask(context, NULL));
+	OK(mlx5_time_mask(context, &mask));
+	CHECK(mask >> 30 != 0 && (mask & (mask + 1)) == 0);
+	write_packet(wire, packet, PACKET, 7);
+	made[1] = request(0, MLX5_OP_SEND, MLX5_SIGNALED | MLX5_INLINE);
+	made[1].sg_list = &entry;
+	made[1].num_sge = 1;
+	came = carry(wire, handles, &made[1], 0);
+
+	/* A few milliseconds later. */
+	time = came.timestamp + (mask >> 11);
+	made[0] = request(6, MLX5_OP_WAIT_UNTIL, MLX5_SIGNALED);
+	made[0].time = time;
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(handles->sq, made, 2, &posted));
+	CHECK(posted == 0 && strstr(mlx5_last_error(), "mlx5_time_mask"));
+	made[0].time_mask = mask;
+	made[1].id = 7;
+	post_slot(wire, handles, 1, SLOT);
+	OK(mlx5_sq_post(handles->sq, made, 2, &posted));
+	sent(handles, 6);
+	sent(handles, 7);
+	came = next_packet(handles);
+	CHECK(came.id == 1 && came.timestamp >= time);
+}
+
 static void misuse_of_packets(const struct wire *wire, struct handles *handles)
 {
 	struct mlx5_packets *other = NULL;
@@ -280,6 +315,7 @@ static void packets(void)
 	large_send(&wire, &handles);
 	multi_packet(&wire, &handles, 0);
 	multi_packet(&wire, &handles, MLX5_INLINE);
+	times(&wire, &handles);
 	misuse_of_packets(&wire, &handles);
 
 	/* A receive that is too short. */

@@ -39,6 +39,8 @@ static void start(struct side *side, uint32_t flags)
 	object.cq.out = &cq;
 	CHECK(mlx5dv_init_obj(&object, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ) == 0);
 	OK(mlx5_ring_cq_init(&side->cq, &cq));
+	/* One block would be kept for a signaled request for ever. */
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_ring_sq_init(&side->sq, &qp, side->end.qp->qp_num, 1, flags));
 	OK(mlx5_ring_sq_init(&side->sq, &qp, side->end.qp->qp_num, REQUESTS, flags));
 	OK(mlx5_ring_rq_init(&side->rq, &qp, 0));
 }

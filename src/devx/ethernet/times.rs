@@ -42,12 +42,9 @@ pub struct SendTimes {
     mask: u64,
 }
 
-/// Seconds after which times repeat, as those of DPDK do (`MLX5_TS_MASK_SECS`).
-const ROUND: u64 = 8;
-
 impl SendTimes {
     /// The farthest time ahead. One beyond it has come, and so has one of the past.
-    pub const AHEAD: Duration = Duration::from_secs(ROUND / 2);
+    pub const AHEAD: Duration = Duration::from_secs(WaitUntil::ROUND / 2);
 
     /// Asks the HCA, for queues whose [timestamps](crate::cqe::TimestampFormat) are free running, as those
     /// of all queues made by verbs.
@@ -58,7 +55,7 @@ impl SendTimes {
     pub fn free_running(context: &Context) -> Result<SendTimes> {
         let field = cmd_hca_cap::DEVICE_FREQUENCY_KHZ;
         let khz = capability(context)?.require_at_least(Group::General, field, 1, WHAT)?;
-        Ok(SendTimes { mask: (ROUND * 1000 * khz).next_power_of_two() - 1 })
+        Ok(SendTimes { mask: WaitUntil::free_running_mask(khz) })
     }
 
     /// Asks the HCA, for queues whose timestamps are in real-time format.
@@ -66,7 +63,7 @@ impl SendTimes {
     /// # Errors
     /// Those of [`free_running`](Self::free_running).
     pub fn real_time(context: &Context) -> Result<SendTimes> {
-        capability(context).map(|_| SendTimes { mask: (ROUND << 32) - 1 })
+        capability(context).map(|_| SendTimes { mask: (WaitUntil::ROUND << 32) - 1 })
     }
 
     /// Returns the request that waits until a time, at most [`AHEAD`](Self::AHEAD) from now.

@@ -166,6 +166,11 @@ impl<'q, T: Transport> Batch<'q, T> {
         (0..self.head().since(head)).map(move |ahead| head.plus(ahead))
     }
 
+    /// Number of the queue pair.
+    pub fn qpn(&self) -> u32 {
+        self.queue.qpn()
+    }
+
     /// Requests in the batch.
     pub fn len(&self) -> u32 {
         self.count

@@ -106,6 +106,7 @@ pub(super) const ORDERS: &[Order] = &[
             ("rq", "the calls of a receive queue"),
             ("srq", "the calls of a shared receive queue"),
             ("packets", "the calls of a receive queue for packets; posts as rq does"),
+            ("times", "times that requests of packets wait for; opens libraries as take-overs do"),
         ],
     },
     Order {
