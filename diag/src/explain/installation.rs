@@ -285,7 +285,7 @@ events! {
         "the package is older than the running kernel, or the kernel's headers are missing"
             => "read that log; compare `uname -r` with the release notes; take a newer package, or use the kernel's own driver";
     }
-    ["Failed to install", "RPM"] "OFED's installer failed at a package" {
+    ["Failed to install", "mlnx"] "OFED's installer failed at a package" {
         "The log that the line names has the compiler's or the package manager's error.";
         "the package is older than the running kernel, or the kernel's headers are missing"
             => "read that log; compare `uname -r` with the release notes; take a newer package, or use the kernel's own driver";

@@ -36,6 +36,8 @@ fn symbols_of_one_module_are_one_record_that_tells_another_build_from_a_missing_
     assert!(told(&missing).contains("not loaded"), "{missing:#?}");
     let peer = only("nv_peer_mem: Unknown symbol ib_register_peer_memory_client (err 0)");
     assert!(told(&peer).contains("the kernel's own"), "{peer:#?}");
+    let mixed = "mlx5_ib: Unknown symbol a (err -2)\nib_iser: Unknown symbol b (err -2)\nmlx5_ib: Unknown symbol c (err -2)\n";
+    assert_eq!(decoded(mixed).len(), 3, "{:#?}", decoded(mixed));
     // Two modules are two records, and modules of others are none.
     let two = "mlx5_ib: Unknown symbol a (err -2)\nib_iser: Unknown symbol a (err -2)\n";
     assert_eq!(decoded(two).len(), 2);
@@ -165,6 +167,12 @@ fn a_crash_in_the_drivers_code_names_function_task_and_packages() {
     assert!(tainted.meaning.as_deref().unwrap_or_default().contains("outside the kernel's tree"));
     // No cause is claimed: which defect it is, the trace does not say.
     assert!(record.findings[0].causes.is_empty() && record.findings[0].check.is_some());
+    // Two reports are two records, also where the end of the first is missing.
+    let cut: String = OOPS.lines().take(12).map(|line| format!("{line}\n")).collect();
+    let again = OOPS.replace("ib_write_bw", "ib_read_bw");
+    let twice = decoded(&format!("{cut}------------[ cut here ]------------\n{again}"));
+    let tasks: Vec<_> = twice.iter().map(|record| record.value("task")).collect();
+    assert_eq!(tasks, [Some("ib_write_bw"), Some("ib_read_bw")]);
     // A crash of others is none of ours.
     let other =
         OOPS.replace("mlx5_ib", "xfs").replace("ib_core", "xfs").replace("ib_uverbs", "vfs");
@@ -211,6 +219,10 @@ fn listings_of_ports_name_the_port_and_what_hinders_it() {
         ]
     );
     assert!(records.iter().all(|record| record.kind == RecordKind::State));
+    // Ports of one device, and a device without a state.
+    let two = IBSTAT.replace("CA 'mlx5_1'\n\tNumber of ports: 1\n\tPort 1:", "\tPort 2:");
+    assert!(decoded(&two)[1].title.starts_with("port mlx5_0/2: the port is disabled"));
+    assert!(decoded(&"hca_id: mlx5_0\n".repeat(3)).is_empty());
     let devinfo = only(
         "hca_id:\tmlx5_2\n\ttransport:\t\tInfiniBand (0)\n\t\tport:\t1\n\t\t\tstate:\t\t\tPORT_DOWN (1)\n\t\t\tmax_mtu:\t\t4096 (5)\n\t\t\tsm_lid:\t\t\t0\n\t\t\tport_lid:\t\t0\n\t\t\tlink_layer:\t\tInfiniBand\n",
     );

@@ -213,6 +213,16 @@ fn long_inputs_take_time_by_their_length() {
         "op_mod(0x0) failed, status\n",
         "dump command A(0x500) INPUT\n00000000: 00 01 02\n",
         "dump command A(0x500) neither\n00000000: 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f\n",
+        "mlx5_ib: Unknown symbol a (err -2)\n",
+        "Call Trace:\n",
+        "Call Trace:\n a+0x1/0x2\n",
+        "RIP: 0010:a+0x1/0x2\n",
+        "WARNING: CPU: 1 Comm: a\n",
+        "hca_id: mlx5_0\n",
+        "state: Down\nhca_id: a\n",
+        "Port 1:\nlink_layer: InfiniBand\n",
+        "mlx5_0 port 1 ==> x (Down)\n",
+        "GUID 1 port 1: [LinkDownedCounter == 25]\n",
         "x\n",
     ] {
         let input = line.repeat(LONG / line.len());

@@ -20,6 +20,9 @@ const LONGEST: usize = 4096;
 /// Most lines of one report.
 const MOST: usize = 200;
 
+/// Most lines of one report before its first frame.
+const HEAD: usize = 40;
+
 /// Lines without a sign of a report that end it.
 const APART: usize = 8;
 
@@ -48,6 +51,10 @@ const MARKS: [&str; 19] = [
     "end trace",
     "Comm:",
 ];
+
+/// Texts that begin another report.
+const NEXT: [&str; 5] =
+    ["[ cut here ]", "WARNING: CPU", "blocked for more than", "hw csum failure", "soft lockup"];
 
 /// Beginnings of functions in RDMA's modules, for traces without the module's name.
 const FUNCTIONS: [&str; 8] =
@@ -81,7 +88,11 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let (mut comm, mut panic, mut pointer) = (None, None, None);
     while next < lines.len() && next <= end + APART && next < at + MOST {
         let line = lines.get(next);
-        if line.len() > LONGEST {
+        let is_again = line.contains("Call Trace:") || line.contains("Call trace:");
+        if is_again && !frames.is_empty() || frames.is_empty() && next > at + HEAD {
+            break;
+        }
+        if line.len() > LONGEST || NEXT.iter().any(|mark| line.contains(mark)) {
             break;
         }
         if MARKS.iter().any(|mark| line.contains(mark)) {

@@ -94,8 +94,12 @@ fn modules(lines: &Lines<'_>, at: usize, name: &str, event: &'static KernelEvent
     let (mut end, mut next) = (at, at);
     while next < lines.len() && next <= end + 1 + APART {
         let line = lines.get(next);
-        let same = |(of, what): (String, &KernelEvent)| of == name && what == event;
-        if line.len() <= LONGEST && module(line).is_some_and(same) {
+        let found = Some(line).filter(|line| line.len() <= LONGEST).and_then(module);
+        if let Some((of, what)) = found {
+            // Those of another module are another record.
+            if of != name || what != event {
+                break;
+            }
             end = next;
             let symbol = line.split_once("symbol ").map(|(_, rest)| rest);
             let symbol = symbol.and_then(|rest| rest.split([' ', '(']).next());

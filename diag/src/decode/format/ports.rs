@@ -20,11 +20,14 @@ pub(super) const FORMAT: Format = Format {
 /// Longest line that is searched.
 const LONGEST: usize = 512;
 
-/// Most lines of one listing.
+/// Most lines of a listing of interfaces.
 const MOST: usize = 4096;
 
-/// Other lines that may stand inside the listing of one port.
-const APART: usize = 24;
+/// Other lines between the fields of one port.
+const APART: usize = 4;
+
+/// Lines between a device and the first state of its port: `ibv_devinfo -v` lists capabilities there.
+const BEFORE: usize = 90;
 
 /// Fields of ports in lower case, with their names in records.
 const FIELDS: [(&str, &str); 15] = [
@@ -69,44 +72,45 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if let Some(reading) = interfaces(lines, at) {
         return Some(reading);
     }
-    let mut device = None;
     match parse(line)? {
         // A listing may be cut off before its first state.
         Line::Field(name, _) if name != "state" && name != NODE_GUID => return None,
         _ => {}
     }
-    let mut ports: Vec<DecodedRecord> = Vec::new();
-    let mut port = DecodedRecord::new(RecordKind::State, "");
+    let (mut device, mut number) = (None, None);
+    let mut fields: Vec<(&str, &str)> = Vec::new();
+    let has = |fields: &[(&str, &str)], name: &str| fields.iter().any(|(known, _)| *known == name);
     let (mut end, mut next) = (at, at);
-    while next < lines.len() && next <= end + APART && next < at + MOST {
+    while next < lines.len() && next <= end + if has(&fields, "state") { APART } else { BEFORE } {
         let found = Some(lines.get(next)).filter(|line| line.len() <= LONGEST).and_then(parse);
-        next += 1;
-        let Some(found) = found else { continue };
-        let begins = match &found {
-            Line::Device(_) | Line::Port(_) => port.value("state").is_some(),
-            Line::Field(name, _) => port.value(name).is_some(),
-        };
-        if begins {
-            ports.push(std::mem::replace(&mut port, DecodedRecord::new(RecordKind::State, "")));
-            if matches!(found, Line::Field(..)) {
-                break;
-            }
-        }
+        // Another port begins with a device, with a number, or with a field that is there already.
         match found {
-            Line::Device(name) => device = Some(name),
-            Line::Port(number) => {
-                port.field_if("device", device);
-                port.field("port", number);
+            Some(Line::Device(name)) if next == at => device = Some(name),
+            Some(Line::Port(found)) if number.is_none() && !has(&fields, "state") => {
+                number = Some(found);
             }
-            Line::Field(name, value) => {
-                port.field(name, value);
+            Some(Line::Field(name, value)) if !has(&fields, name) => fields.push((name, value)),
+            Some(_) => break,
+            None => {
+                next += 1;
+                continue;
             }
         }
-        end = next - 1;
+        end = next;
+        next += 1;
     }
-    ports.push(port);
-    let records: Vec<DecodedRecord> = ports.into_iter().filter_map(judged).collect();
-    (!records.is_empty()).then(|| Reading::to(end, records))
+    let named = || {
+        (at.saturating_sub(BEFORE)..at).rev().find_map(|line| match parse(lines.get(line)) {
+            Some(Line::Device(name)) => Some(name),
+            _ => None,
+        })
+    };
+    let mut port = DecodedRecord::new(RecordKind::State, "");
+    port.field_if("device", device.or_else(named)).field_if("port", number);
+    for (name, value) in fields {
+        port.field(name, value);
+    }
+    Some(Reading::to(end, vec![judged(port)?]))
 }
 
 /// Reads the lines of ibdev2netdev: "mlx5_0 port 1 ==> ibp26s0 (Down)".
