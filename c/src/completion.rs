@@ -49,19 +49,24 @@ pub struct Completion {
     pub vendor_error: u8,
 }
 
-impl From<Polled> for Completion {
+impl Completion {
+    /// Writes what was polled, in each case to its place: one value for all of them would be copied.
+    ///
+    /// # Safety
+    /// `to` is writable.
     #[inline]
-    fn from(polled: Polled) -> Self {
-        match polled {
-            Polled::Send(done) => Self::sent(done),
-            Polled::Receive(done) => Self::received(done),
-            Polled::Failed(failure) => Self::failed(failure),
-            Polled::UnexpectedCqe(cqe) => Self::unexpected(cqe),
+    pub(crate) unsafe fn put(polled: Polled, to: *mut Self) {
+        // SAFETY: this function's contract.
+        unsafe {
+            match polled {
+                Polled::Send(done) => to.write(Self::sent(done)),
+                Polled::Receive(done) => to.write(Self::received(done)),
+                Polled::Failed(failure) => to.write(Self::failed(failure)),
+                Polled::UnexpectedCqe(cqe) => to.write(Self::unexpected(cqe)),
+            }
         }
     }
-}
 
-impl Completion {
     #[inline]
     fn sent(done: SendDone) -> Self {
         Self {

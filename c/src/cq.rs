@@ -50,7 +50,9 @@ impl Cq {
         for count in 0..capacity {
             match self.reader.poll(&mut queues) {
                 // SAFETY: the array has room for `capacity`, by the contract of `mlx5_cq_poll`.
-                Ok(Some(done)) => unsafe { completions.add(count as usize).write(done.into()) },
+                Ok(Some(done)) => unsafe {
+                    Completion::put(done, completions.add(count as usize));
+                },
                 Ok(None) => return Ok(count as c_int),
                 // The next call finds it again.
                 Err(_) if count != 0 => return Ok(count as c_int),
