@@ -77,27 +77,51 @@ pub fn text(text: &str, options: Options) -> Vec<DecodedRecord> {
     let mut records = Vec::new();
     let mut at = 0;
     while at < lines.len() {
-        let Some((format, mut reading)) = format::read(&lines, at) else {
+        let Some((format, reading)) = format::read(&lines, at) else {
             at += 1;
             continue;
         };
-        // A format that found a record has read at least this line, and no more lines than there
-        // are.
-        let end = reading.end.clamp(at + 1, lines.len());
-        around.identify(&mut reading.records, at, end);
-        let origin = Origin::of(lines.tag(at), lines.get(at));
-        records.extend(reading.records.into_iter().map(|record| DecodedRecord {
-            format: format.name,
-            lines: Some(lines.numbers(at, end)),
-            origin: origin.clone(),
-            ..record
-        }));
-        at = end;
+        let end = reading.end;
+        let mut next = 0;
+        for &line in &reading.between {
+            if line < next {
+                continue;
+            }
+            if let Some((other, reading)) =
+                format::read(&lines, line).filter(|(other, _)| other.name != format.name)
+            {
+                next = reading.end;
+                add(&mut records, &lines, &mut around, other, line, reading);
+            }
+        }
+        add(&mut records, &lines, &mut around, format, at, reading);
+        at = end.max(next).clamp(at + 1, lines.len());
     }
     // The lines of each process were read together.
     records.sort_by_key(|record| record.lines.map(|(first, _)| first));
     rank::rank(&mut records);
     join::join(join::once(join::reports(records)))
+}
+
+/// Adds the records of a reading that began at a line.
+fn add(
+    records: &mut Vec<DecodedRecord>,
+    lines: &Lines<'_>,
+    around: &mut rank::Surroundings<'_>,
+    format: &Format,
+    at: usize,
+    mut reading: format::Reading,
+) {
+    // A format that found a record has read at least this line, and no more lines than there are.
+    let end = reading.end.clamp(at + 1, lines.len());
+    around.identify(&mut reading.records, at, end);
+    let origin = Origin::of(lines.tag(at), lines.get(at));
+    records.extend(reading.records.into_iter().map(|record| DecodedRecord {
+        format: format.name,
+        lines: Some(lines.numbers(at, end)),
+        origin: origin.clone(),
+        ..record
+    }));
 }
 
 /// Returns the records of bytes whose kind is given. The input is hex if it is text, else the bytes

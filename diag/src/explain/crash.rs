@@ -8,8 +8,10 @@ use super::{ExplainedCode, Knowledge};
 /// A kind of failure of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// A text that the first line of the report has.
-    pub token: &'static str,
+    /// Texts that the first line of the report has, all of them.
+    pub tokens: &'static [&'static str],
+    /// Whether it also stands inside the report of another failure, which it goes on.
+    pub goes_on: bool,
     /// The failure, in a few words.
     pub title: &'static str,
     /// Its meaning.
@@ -21,7 +23,7 @@ pub struct Crash {
 /// Returns the failure that a line begins to report; `None` if it reports none.
 #[must_use]
 pub fn find(line: &str) -> Option<&'static Crash> {
-    CRASHES.iter().find(|crash| line.contains(crash.token))
+    CRASHES.iter().find(|crash| crash.tokens.iter().all(|token| line.contains(token)))
 }
 
 /// The first check of a defect of kernel code.
@@ -35,72 +37,84 @@ const STALL: &str = "look before it for command time-outs, health lines and PCIe
      threads of the driver wait. The function at the top of the trace tells what for";
 
 macro_rules! crashes {
-    ($($token:literal $title:literal $meaning:literal $check:expr;)*) => {
-        const CRASHES: &[Crash] =
-            &[$(Crash { token: $token, title: $title, meaning: $meaning, check: $check }),*];
+    ($([$($token:literal),+] $goes_on:literal $title:literal $meaning:literal $check:expr;)*) => {
+        const CRASHES: &[Crash] = &[$(Crash {
+            tokens: &[$($token),+],
+            goes_on: $goes_on,
+            title: $title,
+            meaning: $meaning,
+            check: $check,
+        }),*];
     };
 }
 
 crashes! {
-    "hw csum failure" "the checksum of a received packet is not what the HCA said"
+    [": hw csum failure"] false "the checksum of a received packet is not what the HCA said"
         "The HCA gives the kernel a checksum with each packet. The kernel computed another one. The packet is not harmed by that: the kernel computes the checksum itself then."
         "does something alter packets on their way through the kernel (eBPF, a tunnel, a bridge with VLANs)? `ethtool -K INTERFACE rx off` ends the messages; compare with a newer kernel or driver";
-    "soft lockup" "a processor did not schedule for long"
+    ["BUG: soft lockup"] false "a processor did not schedule for long"
         "A thread ran in the kernel without a pause."
         STALL;
-    "hard LOCKUP" "a processor did not take interrupts for long"
+    ["hard LOCKUP on cpu"] false "a processor did not take interrupts for long"
         "A thread ran in the kernel with its interrupts off."
         STALL;
-    "self-detected stall" "a processor did not pause for long"
+    ["self-detected stall on CPU"] false "a processor did not pause for long"
         "A thread ran in the kernel without a pause (RCU's detector)."
         STALL;
-    "detected stalls on CPUs" "a processor did not pause for long"
+    ["detected stalls on CPUs"] false "a processor did not pause for long"
         "A thread ran in the kernel without a pause (RCU's detector)."
         STALL;
-    "blocked for more than" "a task waits for long in the kernel"
+    ["INFO: task ", "blocked for more than"] false "a task waits for long in the kernel"
         "The task sleeps in the kernel and cannot be killed until what it waits for comes."
         STALL;
-    "Unable to handle kernel" "the kernel crashed"
+    ["Unable to handle kernel", "at virtual address"] false "the kernel crashed"
         "Code of the kernel used an address that is not there: a defect of the kernel or of a module, and of no program."
         DEFECT;
-    "unable to handle" "the kernel crashed"
+    ["BUG: unable to handle"] false "the kernel crashed"
         "Code of the kernel used an address that is not there: a defect of the kernel or of a module, and of no program."
         DEFECT;
-    "kernel NULL pointer dereference" "the kernel crashed"
+    ["BUG: kernel NULL pointer dereference"] false "the kernel crashed"
         "Code of the kernel used a pointer that was not set: a defect of the kernel or of a module, and of no program."
         DEFECT;
-    "general protection fault" "the kernel crashed"
+    ["general protection fault", "[#"] false "the kernel crashed"
         "Code of the kernel used an address that no pointer has, often memory that was freed: a defect of the kernel or of a module."
         DEFECT;
-    "kernel BUG at" "the kernel found a defect and stopped"
+    ["kernel BUG at "] false "the kernel found a defect and stopped"
         "A check in the kernel's code that must never fail did."
         DEFECT;
-    "KASAN:" "the kernel used memory wrongly"
+    ["BUG: KASAN: "] false "the kernel used memory wrongly"
         "The kernel's address sanitizer found a use after free or beyond the end: a defect of the kernel or of a module."
         DEFECT;
-    "refcount_t:" "the kernel counted the users of an object wrongly"
-        "A counter of users was taken below zero or used after its end: a defect of the kernel or of a module."
+    ["UBSAN: "] false "the kernel computed a value that does not fit"
+        "The kernel's sanitizer found a shift, an index or a sum out of range: a defect of the kernel or of a module. It went on."
         DEFECT;
-    "list_add corruption" "a list of the kernel is damaged"
-        "Memory of the kernel was overwritten, or an entry was added twice: a defect of the kernel or of a module."
+    ["BUG: scheduling while atomic"] false "the kernel slept where it must not"
+        "Code of the kernel waited while it held a lock that excludes waiting: a defect of the kernel or of a module."
         DEFECT;
-    "list_del corruption" "a list of the kernel is damaged"
-        "Memory of the kernel was overwritten, or an entry was removed twice: a defect of the kernel or of a module."
+    ["WARNING: possible ", "locking"] false "the kernel warns of locks that may wait for each other"
+        "The kernel's checker of locks saw two taken in both orders, or one taken twice."
         DEFECT;
-    "Kernel panic - not syncing" "the kernel stopped"
-        "The kernel gave up after a failure. The lines before it, and its trace, tell which."
+    [" invoked oom-killer"] false "the kernel has no memory left"
+        "An allocation could not be served, and the kernel ends a process. RDMA's code was where it was asked for, and need not be what uses the memory."
+        "which processes and slabs use the memory (the listing behind the trace)? Registered memory cannot be swapped out";
+    ["WARNING: CPU: "] false "the kernel warns"
+        "A check in the kernel's code failed, and the kernel went on. What it was doing may be incomplete."
         DEFECT;
-    "Internal error: Oops" "the kernel crashed"
+    ["WARNING: ", " at ", "+0x"] false "the kernel warns"
+        "A check in the kernel's code failed, and the kernel went on. What it was doing may be incomplete."
+        DEFECT;
+    ["Internal error: Oops"] true "the kernel crashed"
         "Code of the kernel used an address that is not there: a defect of the kernel or of a module, and of no program."
         DEFECT;
-    "WARNING: CPU" "the kernel warns"
-        "A check in the kernel's code failed, and the kernel went on. What it was doing may be incomplete."
+    ["Kernel panic - not syncing"] true "the kernel stopped"
+        "The kernel gave up after a failure. The lines before it, and its trace, tell which."
         DEFECT;
 }
 
 /// A trace without its first line, which names the failure.
 pub const HEADLESS: Crash = Crash {
-    token: "Call Trace:",
+    tokens: &["Call Trace:"],
+    goes_on: true,
     title: "the kernel printed a trace",
     meaning: "The line that names the failure is not in the text: it stands before the trace.",
     check: DEFECT,
@@ -139,8 +153,17 @@ mod tests {
     #[test]
     fn every_failure_is_found_by_its_own_token() {
         for crash in CRASHES {
-            assert_eq!(find(&format!("[1.0] x {} y", crash.token)), Some(crash));
+            let found = find(&format!("[1.0] x{} y", crash.tokens.join(" x "))).expect(crash.title);
+            assert_eq!(found.title, crash.title);
         }
-        assert_eq!(find("mlx5_core: all is well"), None);
+        for line in [
+            "mlx5_core: all is well",
+            "traps: ib_write_bw[123] general protection fault ip:7f sp:7f error:0 in libmlx5.so.1",
+            "The mlx5 driver is unable to handle more than 64 queues.",
+            "net/mlx5: Fix soft lockup in mlx5_eq_poll",
+            "Is the hw csum failure message harmless?",
+        ] {
+            assert_eq!(find(line), None, "{line}");
+        }
     }
 }

@@ -36,17 +36,27 @@ events! {
         "modules of two packages or builds are mixed: the kernel's own, and those of MLNX_OFED, DOCA-OFED or DKMS"
             => "`modinfo -n MODULE` of both shows where they come from; unload all and load those of one package (`/etc/init.d/openibd restart`); then make the initramfs anew, which may load the old ones at boot";
     }
+    ["could not insert", "nknown symbol"] "a kernel module needs symbols that do not fit" {
+        "The kernel's log names the symbols, and whether they are missing or of another build.";
+        "the modules that it needs are of another package or build, or are not loaded"
+            => "`dmesg | mlx5 decode`; `modinfo -n MODULE` shows where a module comes from";
+    }
+    ["can't insert", "nknown symbol"] "a kernel module needs symbols that do not fit" {
+        "The kernel's log names the symbols, and whether they are missing or of another build.";
+        "the modules that it needs are of another package or build, or are not loaded"
+            => "`dmesg | mlx5 decode`; load a module by modprobe, which loads what it needs first";
+    }
     ["Unknown symbol ib_", "peer_memory_client"] "the RDMA core has no interface for GPU memory" {
         "ib_register_peer_memory_client is a symbol of the RDMA core of MLNX_OFED and DOCA-OFED, and of no kernel's own.";
         "ib_core is the kernel's own"
             => "install MLNX_OFED or DOCA-OFED, then build this module anew; or register GPU memory by dma-buf, which needs no such module";
     }
-    ["Unknown symbol nvidia_p2p"] "NVIDIA's driver is not there for a module that needs it" {
+    ["Unknown symbol nvidia_p2p", "(err"] "NVIDIA's driver is not there for a module that needs it" {
         "The symbol is one of the module nvidia.";
         "the module nvidia is not loaded, or its licence or version does not give the symbol to this module"
             => "`modprobe nvidia`; use nvidia-peermem, which comes with the driver, in place of nv_peer_mem";
     }
-    ["Unknown symbol"] "a kernel module needs a symbol that nobody has" {
+    ["Unknown symbol", "(err"] "a kernel module needs a symbol that nobody has" {
         "The module that has the symbol is not loaded, or has it no more.";
         "a module that it needs is not loaded, or is of another package"
             => "load it by modprobe, which loads what it needs, and not by insmod; `modinfo -F depends MODULE`; run `depmod -a` after an installation";
@@ -61,6 +71,14 @@ events! {
         "NVIDIA's driver was built when MLNX_OFED or DOCA-OFED was not installed, or the kernel's own RDMA core runs"
             => "install MLNX_OFED or DOCA-OFED first, then NVIDIA's driver anew; or register by dma-buf, which needs no such module";
     }
+    ["could not insert", "File exists"] "a kernel module is loaded already" {
+        "Nothing is wrong, unless another version of it was meant.";
+        "the module, or another of the same name, is loaded" => "`lsmod`, `modinfo -n MODULE`; unload it first to load another one";
+    }
+    ["could not insert", "Operation not permitted"] "the process may not load kernel modules" {
+        "The kernel refused the process, and did not look at the module.";
+        "the process is not root, runs in a container, or the kernel is locked down" => "run it as root on the host; `dmesg | grep -i lockdown`";
+    }
     ["could not insert", "Required key not available"] "a kernel module is not signed" {
         "Secure Boot is on, and the kernel loads modules only with a signature that it knows.";
         "the module has no signature, or its key is not enrolled"
@@ -71,20 +89,10 @@ events! {
         "the key of the module is not enrolled"
             => "enrol the key of the package (`mokutil --import`), or switch Secure Boot off";
     }
-    ["Loading of", "module", "is rejected"] "a kernel module is not signed" {
-        "Secure Boot or a lockdown is on, and the kernel loads modules only with a signature that it knows.";
-        "the module has no signature, or its key is not enrolled"
-            => "enrol the key of the package (`mokutil --import`), or switch Secure Boot off";
-    }
     ["could not insert", "Exec format error"] "a kernel module was built for another kernel or processor" {
         "The kernel's log has a line with the reason.";
         "the module was built for another kernel than the one that runs"
             => "`dmesg | tail`; build or install it for `uname -r`";
-    }
-    ["could not insert", "nknown symbol"] "a kernel module needs symbols that do not fit" {
-        "The kernel's log names the symbols, and whether they are missing or of another build.";
-        "the modules that it needs are of another package or build, or are not loaded"
-            => "`dmesg | mlx5 decode`; `modinfo -n MODULE` shows where a module comes from";
     }
     ["could not insert"] "a kernel module was not loaded" {
         "The kernel refused the module, or the module refused to start.";
@@ -95,7 +103,7 @@ events! {
         "the package with the module is not installed for the kernel that runs"
             => "compare `uname -r` with the folder in the line; install linux-modules-extra (Ubuntu), kernel-modules-extra (Fedora), or MLNX_OFED or DOCA-OFED for this kernel";
     }
-    ["rmmod: ERROR: Module", "is in use"] "a kernel module is in use" {
+    ["ERROR: Module", "is in use"] "a kernel module is in use" {
         "Another module or a program holds it, so that a newer one cannot take its place.";
         "other modules stand on it, or a program has its device open"
             => "the line and `lsmod` name the modules; unload those first (`/etc/init.d/openibd stop` unloads a package's), or restart the host";
@@ -144,7 +152,7 @@ events! {
         "the glue library is not where DPDK looks, or is of another version, or libibverbs and libmlx5 are not installed"
             => "install rdma-core's libraries; set MLX5_GLUE_PATH to the folder of the glue library of the same DPDK";
     }
-    ["RLIMIT_MEMLOCK is"] "the limit of locked memory is small" {
+    ["libibverbs: Warning: RLIMIT_MEMLOCK is"] "the limit of locked memory is small" {
         "libibverbs warns: each registration and each queue locks memory, and the limit of this process is a few pages.";
         "the limit of locked memory is too small (RLIMIT_MEMLOCK)"
             => "`ulimit -l unlimited`; containers: --ulimit memlock=-1; services: LimitMEMLOCK=infinity";
@@ -236,7 +244,7 @@ events! {
         "mst lists cards of NVIDIA by their PCI addresses.";
         "the card is not seen on PCIe, or is given to a virtual machine" => "`lspci -d 15b3:`; another slot";
     }
-    ["--add-kernel-support"] "OFED's installer has no modules for the running kernel" {
+    ["does not have drivers available for this kernel"] "OFED's installer has no modules for the running kernel" {
         "The package has modules that were built for the distribution's first kernels.";
         "the running kernel is newer than the package" => "run the installer with --add-kernel-support, or take a newer package, or use the kernel's own driver";
     }

@@ -214,8 +214,10 @@ pub fn port(port: &Port<'_>) -> Option<&'static PortState> {
     if port.is_unnamed {
         return Some(&UNNAMED);
     }
+    let is_active =
+        state.split(|letter: char| !letter.is_ascii_alphabetic()).any(|word| word == "active");
     let is_up = has(&["linkup", "link_up", "link up"]);
-    if state.contains("active") {
+    if is_active {
         // A RoCE port has no LID, and says so in other ways.
         let lidless = no_lid(port.lid) && no_lid(port.subnet_manager);
         let unmanaged = port.is_ethernet == Some(false) && lidless;

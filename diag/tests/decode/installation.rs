@@ -299,6 +299,10 @@ fn a_trace_without_its_first_line_is_read_by_its_frames_and_pointer() {
     let record = only(&again);
     assert_eq!(record.value("function"), Some("mlx5_ib_create_qp"));
     assert_eq!(record.value("called by"), Some("create_qp, ib_uverbs_run_method"));
+    let registers: String = OOPS.lines().skip(4).map(|line| format!("{line}\n")).collect();
+    let record = only(&registers);
+    assert_eq!(record.value("function"), Some("mlx5_ib_create_qp"));
+    assert_eq!(record.value("called by"), Some("create_qp, ib_uverbs_run_method"));
     // The name of a task is cut where the state of kdump begins.
     let dumping = only(&OOPS.replace("Comm: ib_write_bw", "Comm: sh Kdump: loaded"));
     assert_eq!(dumping.value("task"), Some("sh"));

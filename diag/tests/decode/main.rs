@@ -1,5 +1,6 @@
 //! The decoders on dumps from public threads, and on random input.
 
+mod apart;
 mod dumps;
 mod formats;
 mod installation;

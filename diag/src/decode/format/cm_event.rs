@@ -80,9 +80,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         return None;
     }
     let (name, rest, number) = event(line)?;
-    // Source code names these events too.
-    let code = line.trim_end().ends_with([';', '{']) || line.trim_start().starts_with("case ");
-    if code || line.contains("==") {
+    if is_no_event(line, rest) {
         return None;
     }
     let (errno, reason) = outcome(rest, number);
@@ -97,6 +95,16 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     record.findings.push(ExplainedCode::call_of(CallKind::Connect, name, errno));
     record.facts = Some(Facts::of(Symptom::Call(CallKind::Connect, errno)));
     Some(Reading::to(at, vec![record]))
+}
+
+/// Returns whether a line only names an event: source code, lists and statistics do.
+fn is_no_event(line: &str, rest: &str) -> bool {
+    let text = line.trim();
+    text.ends_with([';', '{', ','])
+        || ["case ", "#define", "enum "].iter().any(|word| text.starts_with(word))
+        || ["==", "printf(", " is the event", "\\n"].iter().any(|word| text.contains(word))
+        || rest.starts_with(['=', '_', '"'])
+        || rest.trim_start().starts_with("count")
 }
 
 /// Returns the event that a line reports, the text after it, and the number of its errno.
@@ -141,12 +149,17 @@ fn errno_at_end(text: &str) -> Option<CallError> {
 /// one of both: errnos are negative.
 fn outcome(rest: &str, number: u64) -> (Option<CallError>, Option<&'static (u64, &'static str)>) {
     // "RDMA_CM_EVENT_REJECTED (8) from CM event channel (status = 28)": 8 is the event.
-    let named = ["status", "error"].iter().find_map(|word| scan::after(rest, word));
-    let rest =
-        named.filter(|rest| rest.contains(|digit: char| digit.is_ascii_digit())).unwrap_or(rest);
     if number == 0 {
         return (errno_at_end(rest), None);
     }
+    let named = ["status", "error"].iter().find_map(|word| scan::after(rest, word));
+    let is_number = |rest: &&str| {
+        let marks = [' ', '=', ':', '(', '-', ','];
+        rest.trim_start_matches(marks).starts_with(|digit: char| digit.is_ascii_digit())
+    };
+    // Other numbers are those of events, addresses and queue pairs.
+    let bare = Some(rest).filter(|rest| !rest.trim_start().starts_with('('));
+    let rest = named.filter(is_number).or_else(|| bare.filter(is_number)).unwrap_or("");
     let digits = rest.find(|digit: char| digit.is_ascii_digit());
     let negative = digits.is_some_and(|at| rest[..at].ends_with('-'));
     let printed = digits.and_then(|at| scan::number(&rest[at..])).map(|(number, _)| number);
@@ -208,6 +221,23 @@ mod tests {
         assert_eq!(outcome(lustre), (Some("ECONNREFUSED"), None));
         assert!(event("rpcrdma: connection to 10.0.0.9:20049 on mlx5_0, memreg 'FRWR'").is_none());
         assert!(event("x: ADDR ERROR -1").is_none());
+        for (line, errno) in [
+            ("RDMA_CM_EVENT_REJECTED from peer 10.0.0.28:7471", "ECONNREFUSED"),
+            ("event RDMA_CM_EVENT_REJECTED (8)", "ECONNREFUSED"),
+            ("RDMA_CM_EVENT_ADDR_ERROR, qp 12", "ENODEV"),
+            ("RDMA_CM_EVENT_UNREACHABLE from 113.0.0.28", "ETIMEDOUT"),
+        ] {
+            assert_eq!(outcome(line), (Some(errno), None), "{line}");
+        }
+        for line in [
+            "stats: RDMA_CM_EVENT_REJECTED=0 RDMA_CM_EVENT_ESTABLISHED=12",
+            "  RDMA_CM_EVENT_REJECTED,",
+            "#define X RDMA_CM_EVENT_REJECTED",
+            "RDMA_CM_EVENT_REJECTED is the event when the peer refuses.",
+        ] {
+            let (_, rest, _) = event(line).expect(line);
+            assert!(is_no_event(line, rest), "{line}");
+        }
         assert_eq!(outcome("got RDMA_CM_EVENT_UNREACHABLE"), (Some("ETIMEDOUT"), None));
         assert_eq!(outcome("RDMA_CM_EVENT_REJECTED"), (Some("ECONNREFUSED"), None));
     }

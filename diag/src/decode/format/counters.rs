@@ -72,10 +72,12 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     // The lines before name the interface or device.
     let before = (at.saturating_sub(HEADER)..at).rev().find_map(|line| header(lines.get(line)));
     let (mut end, mut next, mut place) = (at, at, before.unwrap_or_default());
+    let mut own = Vec::new();
     while next < lines.len() && next <= end + APART {
         let line = lines.get(next);
         if let Some(header) = header(line) {
             place = header;
+            own.push(next);
         }
         if let Some((of, found)) = pairs(line) {
             if !of.is_empty() {
@@ -90,11 +92,13 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
                 }
             };
             found.into_iter().for_each(|(name, value)| series.take(name, value));
+            own.push(next);
             end = next;
         }
         next += 1;
     }
-    Some(Reading::to(end, all.iter().map(record).collect()))
+    let reading = Reading::to(end, all.iter().map(record).collect());
+    Some(reading.without(at, |line| own.binary_search(&line).is_ok()))
 }
 
 /// Returns device and port, or an empty text, and the counters of a line; `None` if it has none.
@@ -175,7 +179,14 @@ fn header(line: &str) -> Option<String> {
     if let Some((_, rest)) = text.split_once("ethtool -S ") {
         return rest.split_ascii_whitespace().next().map(str::to_owned);
     }
-    text.starts_with("pci/").then(|| text.trim_end_matches(':').to_owned())
+    // perfquery: "# Port counters: Lid 12 port 1 (CapMask: 0x5300)".
+    if let Some((_, rest)) = text.split_once("counters: Lid ") {
+        let place = rest.split(" (").next().unwrap_or(rest);
+        return Some(format!("LID {place}"));
+    }
+    let device = text.trim_end_matches(':');
+    let is_device = device.starts_with("mlx5_") && !device.contains([' ', '=', ',']);
+    (text.starts_with("pci/") || is_device).then(|| device.to_owned())
 }
 
 fn record(series: &Series) -> DecodedRecord {

@@ -1,7 +1,7 @@
 //! Panics, oopses, warnings and stalls of the kernel whose trace goes through RDMA's code.
 
 use crate::explain::ExplainedCode;
-use crate::explain::crash::{self, TAINTS};
+use crate::explain::crash::{self, Crash, TAINTS};
 
 use super::super::lines::Lines;
 use super::super::record::{DecodedRecord, RecordKind};
@@ -20,41 +20,40 @@ const LONGEST: usize = 4096;
 /// Most lines of one report.
 const MOST: usize = 200;
 
-/// Most lines of one report before its first frame.
+/// Lines without a sign of a report that end it, and so many before its first frame.
+const APART: usize = 8;
 const HEAD: usize = 40;
 
-/// Lines without a sign of a report that end it.
-const APART: usize = 8;
+/// Lines behind the end of a trace that may have the registers again, and the panic.
+const BEHIND: usize = 24;
 
 /// Functions of a trace that are named.
 const NAMED: usize = 6;
 
 /// Texts of the lines of a report.
-const MARKS: [&str; 19] = [
+const MARKS: [&str; 21] = [
     "pc : ",
+    "lr : ",
+    "RIP:",
+    "Call Trace",
+    "Call trace",
     "Workqueue:",
+    "+0x",
     "#PF:",
     "PGD ",
     "Oops: ",
-    "+0x",
-    "Call Trace",
-    "Call trace",
-    "RIP:",
     "RSP:",
+    "RAX:",
     "CPU:",
     "Hardware name",
     "Modules linked in",
     "Code:",
-    "</TASK>",
-    "<TASK>",
+    "TASK>",
     "CR2:",
     "end trace",
     "Comm:",
+    "Kernel Offset:",
 ];
-
-/// Texts that begin another report.
-const NEXT: [&str; 5] =
-    ["[ cut here ]", "WARNING: CPU", "blocked for more than", "hw csum failure", "soft lockup"];
 
 /// Beginnings of functions in RDMA's modules, for traces without the module's name.
 const FUNCTIONS: [&str; 8] =
@@ -77,87 +76,159 @@ impl Frame<'_> {
     }
 }
 
+/// What the lines of a report say.
+#[derive(Debug, Default)]
+struct Report<'a> {
+    /// Where the processor was.
+    pointer: Option<Frame<'a>>,
+    /// The functions of the trace, the innermost first.
+    frames: Vec<Frame<'a>>,
+    /// The function of a work queue: the outermost.
+    work: Option<Frame<'a>>,
+    /// The text behind "Comm:".
+    comm: Option<&'a str>,
+    /// The panic behind it.
+    panic: Option<&'a str>,
+    /// Whether it begins with the words of a trace.
+    is_headless: bool,
+    /// The lines that are part of it, in order.
+    own: Vec<usize>,
+}
+
+impl<'a> Report<'a> {
+    /// Reads the report that begins at a line.
+    fn of(lines: &'a Lines<'_>, at: usize) -> Report<'a> {
+        let is_headless = traces(lines.get(at));
+        let mut report = Report { is_headless, ..Report::default() };
+        let mut next = at;
+        let mut last = None;
+        while next < lines.len() && next < at + MOST {
+            let line = lines.get(next);
+            let apart = match (last, report.frames.is_empty()) {
+                (Some(end), _) => next > end + BEHIND,
+                (None, true) => next > at + HEAD,
+                (None, false) => next > report.end() + APART,
+            };
+            let is_past = || report.is_past(line, last.is_some());
+            if apart || line.len() > LONGEST || next > at && is_past() {
+                break;
+            }
+            if last.is_some() && is_panic(line) {
+                report.panic = Some(line);
+                report.own.push(next);
+                break;
+            }
+            if next == at || MARKS.iter().any(|mark| line.contains(mark)) {
+                report.own.push(next);
+                report.add(line, last.is_some());
+            }
+            if line.contains("end trace") {
+                last = Some(next);
+            }
+            next += 1;
+        }
+        report
+    }
+
+    /// Returns the last line that is part of it.
+    fn end(&self) -> usize {
+        self.own.last().copied().unwrap_or_default()
+    }
+
+    /// Returns whether a line is not part of the report, and neither are those behind it.
+    fn is_past(&self, line: &str, has_ended: bool) -> bool {
+        let points = line.contains("RIP: ") && self.pointer.is_some() && !has_ended;
+        // KASAN's report goes on with where the memory came from.
+        let history = line.contains("Allocated by task") || line.contains("Freed by task");
+        let boots = line.contains("Linux version ");
+        let begins = crash::find(line).is_some_and(|crash| !crash.goes_on);
+        let again = traces(line) && (has_ended || self.is_headless || !self.frames.is_empty());
+        again || points || history || boots || begins || line.contains("[ cut here ]")
+    }
+
+    fn add(&mut self, line: &'a str, has_ended: bool) {
+        self.comm = self.comm.or_else(|| line.split_once("Comm: ").map(|(_, rest)| rest));
+        if let Some((_, rest)) = line.split_once("Workqueue: ") {
+            self.work = work(rest);
+        } else if line.contains("RIP: ") || line.contains("pc : ") {
+            self.pointer = self.pointer.or_else(|| frame(line));
+        } else if !line.contains("lr : ") && !has_ended {
+            self.frames.extend(frame(line));
+        }
+    }
+
+    /// Returns the function at fault, and those of RDMA that called it; `None` if RDMA has no part in it.
+    fn blamed(&self) -> Option<(Frame<'a>, Vec<&'a str>)> {
+        let chain = || self.pointer.iter().chain(&self.frames).chain(&self.work).copied();
+        let first = chain().find(Frame::is_rdma)?;
+        // The processor was elsewhere: RDMA's code has called it.
+        let blamed = self.pointer.unwrap_or(first);
+        let callers = chain().filter(|frame| frame.is_rdma() && *frame != blamed);
+        let mut names: Vec<&str> = callers.map(|frame| frame.function).collect();
+        names.dedup();
+        names.truncate(NAMED);
+        Some((blamed, names))
+    }
+}
+
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let first = lines.get(at);
     if first.len() > LONGEST {
         return None;
     }
     let crash = crash::find(first).or_else(|| begins_trace(first).then_some(&crash::HEADLESS))?;
-    let mut frames: Vec<Frame<'_>> = Vec::new();
-    let (mut end, mut next) = (at, at + 1);
-    let (mut comm, mut panic, mut pointer) = (None, None, None);
-    while next < lines.len() && next <= end + APART && next < at + MOST {
-        let line = lines.get(next);
-        let is_again = line.contains("Call Trace:") || line.contains("Call trace:");
-        if is_again && !frames.is_empty() || frames.is_empty() && next > at + HEAD {
-            break;
-        }
-        if line.len() > LONGEST || NEXT.iter().any(|mark| line.contains(mark)) {
-            break;
-        }
-        if MARKS.iter().any(|mark| line.contains(mark)) {
-            end = next;
-            let found = frame(line);
-            if line.contains("RIP: ") || line.trim_start().starts_with("pc : ") {
-                pointer = pointer.or(found);
-            } else {
-                frames.extend(found);
-            }
-            comm = comm.or_else(|| line.split_once("Comm: ").map(|(_, rest)| rest));
-            // Newer kernels print the registers again behind the end.
-            if line.contains("end trace") {
-                let again = (next + 1..next + 3).find(|line| lines.get(*line).contains("RIP: "));
-                pointer = pointer.or_else(|| again.and_then(|line| frame(lines.get(line))));
-                panic =
-                    (next + 1..(next + 4).min(lines.len())).find(|line| is_panic(lines.get(*line)));
-                break;
-            }
-        }
-        next += 1;
-    }
-    let at_fault = frame(first).or(pointer).filter(Frame::is_rdma);
-    let ours: Vec<&Frame<'_>> =
-        at_fault.iter().chain(frames.iter().filter(|frame| frame.is_rdma())).collect();
-    // Whichever driver it is: the checksum is the HCA's.
-    let is_checksum = first.contains("hw csum failure");
-    if ours.is_empty() && !names_driver(first) && !is_checksum {
+    let report = Report::of(lines, at);
+    let blamed = report.blamed();
+    if blamed.is_none() && !crash.is_checksum() {
         return None;
     }
     let mut record = DecodedRecord::new(RecordKind::Crash, crash.title);
-    if let Some(frame) = ours.first() {
+    if let Some((frame, callers)) = blamed {
         let of = frame.module.map(|module| format!(" of {module}")).unwrap_or_default();
         record.title = format!("{}, in {}{of}", crash.title, frame.function);
         record.field("function", frame.function);
         record.field_if("module", frame.module);
+        record.field_if("called by", Some(callers.join(", ")).filter(|names| !names.is_empty()));
     }
-    record.field("message", message(first));
-    let mut names: Vec<&str> = ours.iter().skip(1).map(|frame| frame.function).collect();
-    names.dedup();
-    names.truncate(NAMED);
-    record.field_if("called by", Some(names.join(", ")).filter(|names| !names.is_empty()));
-    if let Some(comm) = comm {
-        about_task(&mut record, comm);
+    record.field("message", installation::words(first));
+    match (report.comm, hung_task(first)) {
+        (_, Some(task)) => {
+            record.field("task", task);
+        }
+        (Some(comm), None) => about_task(&mut record, comm),
+        (None, None) => {}
     }
-    if let Some(panic) = panic {
-        record.field("then", message(lines.get(panic)));
-        end = panic;
-    }
+    record.field_if("then", report.panic.map(installation::words));
     record.findings.push(ExplainedCode::crash(crash));
-    Some(Reading::to(end, vec![record]))
+    let own = &report.own;
+    let reading = Reading::to(report.end().max(at), vec![record]);
+    Some(reading.without(at, |line| own.binary_search(&line).is_ok()))
+}
+
+impl Crash {
+    /// Returns whether it is about a packet's checksum, which the device has given whoever drives it.
+    fn is_checksum(&self) -> bool {
+        self.tokens.iter().any(|token| token.contains("csum"))
+    }
+}
+
+fn traces(line: &str) -> bool {
+    line.contains("Call Trace:") || line.contains("Call trace:")
 }
 
 /// Returns whether a line begins a trace whose head is cut off: the frames of one, or its registers.
 fn begins_trace(line: &str) -> bool {
-    ["Call Trace:", "Call trace:", "<TASK>", "RIP: 0"].iter().any(|mark| line.contains(mark))
+    traces(line) || ["<TASK>", "RIP: 0"].iter().any(|mark| line.contains(mark))
 }
 
 fn is_panic(line: &str) -> bool {
     line.contains("Kernel panic - not syncing")
 }
 
-/// Returns whether a line names the driver.
-fn names_driver(line: &str) -> bool {
-    line.contains("mlx5") || line.contains("mlx4")
+/// Returns the task in "INFO: task kworker/u8:1:51234 blocked for more than 120 seconds".
+fn hung_task(line: &str) -> Option<&str> {
+    let (task, _) = line.split_once("INFO: task ")?.1.split_once(" blocked for")?;
+    task.rsplit_once(':').map(|(name, _)| name)
 }
 
 /// Reads "kworker/u16:1 Tainted: G        W  OE     5.4.0-42-generic #46".
@@ -190,26 +261,15 @@ fn about_task(record: &mut DecodedRecord, comm: &str) {
     }
 }
 
-/// Returns a message without the time of the kernel's log.
-fn message(line: &str) -> &str {
-    let text = line.trim();
-    let behind = text.rsplit_once("] ").map(|(_, rest)| rest);
-    let is_time = text.starts_with('[') && behind.is_some();
-    // The module of a warning stands in brackets at the end.
-    match text.split_once("] ") {
-        Some((_, rest)) if is_time => rest.trim(),
-        _ => text,
-    }
+/// Returns the function in "events dtr_cma_connect_work_fn [drbd_transport_rdma]".
+fn work(text: &str) -> Option<Frame<'_>> {
+    let mut words = text.split_ascii_whitespace().rev();
+    let module = words.next().and_then(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
+    Some(Frame { function: words.next()?, module: Some(module) })
 }
 
 /// Returns the function in "mlx5_ib_create_qp+0x1b2/0x430 [mlx5_ib]", if a line has one.
 fn frame(line: &str) -> Option<Frame<'_>> {
-    // "Workqueue: events dtr_cma_connect_work_fn [drbd_transport_rdma]" names a function, too.
-    if let Some((_, rest)) = line.split_once("Workqueue: ") {
-        let mut words = rest.split_ascii_whitespace().rev();
-        let module = words.next().and_then(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
-        return Some(Frame { function: words.next()?, module: Some(module) });
-    }
     let (before, rest) = line.split_once("+0x")?;
     let function = before.rsplit([' ', ':', '<', ']', '\t']).next()?;
     let module = rest.split_once('[').and_then(|(_, rest)| rest.split([']', ' ']).next());
@@ -242,6 +302,9 @@ mod tests {
         );
         assert_eq!(of("  do_syscall_64+0x5c/0xf0"), Some(("do_syscall_64", None)));
         assert_eq!((of("  ? mlx5_x+0x1/0x2"), of("mlx5 and more")), (None, None));
+        let work =
+            work("events dtr_cma_connect_work_fn [drbd_transport_rdma]").expect("a function");
+        assert!(work.is_rdma() && work.function == "dtr_cma_connect_work_fn");
     }
 
     #[test]
@@ -254,5 +317,7 @@ mod tests {
         let mut clean = DecodedRecord::new(RecordKind::Crash, "x");
         about_task(&mut clean, "swapper/0 Not tainted 6.1.0-13-amd64 #1 Debian");
         assert_eq!((clean.value("kernel"), clean.value("tainted")), (Some("6.1.0-13-amd64"), None));
+        let hung = "INFO: task kworker/u8:1:51234 blocked for more than 120 seconds.";
+        assert_eq!(hung_task(hung), Some("kworker/u8:1"));
     }
 }

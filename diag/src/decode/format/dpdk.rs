@@ -98,7 +98,7 @@ fn memory(lines: &Lines<'_>, at: usize, queue: &str) -> Option<Reading> {
         let note = format!("Only {} of {length} bytes are there.", block.bytes.len());
         records.iter_mut().for_each(|record| record.notes.push(note.clone()));
     }
-    Some(Reading { end: block.end, records })
+    Some(Reading::until(block.end, records))
 }
 
 /// Returns the first error CQE in full and the others by number: later ones are flushed requests.

@@ -43,7 +43,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
             format!("Line {} of it cannot be read: {}.", at + damage.line, damage.reason)
         }));
     }
-    Some(Reading { end, records })
+    Some(Reading::until(end, records))
 }
 
 /// Returns the line after the records that begin at `at`. They go on while another record line

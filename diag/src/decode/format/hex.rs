@@ -37,5 +37,5 @@ fn found(bytes: &[u8; completion::SIZE], end: usize, note: Option<&str>) -> Opti
         };
     let mut record = completion::cqe(bytes);
     record.notes.extend([note, turn].into_iter().flatten().map(str::to_owned));
-    Some(Reading { end, records: vec![record] })
+    Some(Reading::until(end, vec![record]))
 }

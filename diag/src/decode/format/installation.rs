@@ -29,26 +29,44 @@ const APART: usize = 2;
 const NAMED: usize = 3;
 
 /// Beginnings of the names of RDMA's modules, with `_` for every hyphen.
-const MODULES: [&str; 10] =
-    ["mlx", "ib_", "iw_", "nv_peer", "nvidia_peer", "ko2iblnd", "bnxt_re", "qib", "hfi1", "siw"];
-
-/// Parts of names of RDMA's libraries, headers and functions.
-const LIBRARIES: [&str; 14] = [
-    "ibverbs",
-    "mlx5",
+const MODULES: [&str; 10] = [
     "mlx4",
+    "mlx5",
+    "mlxfw",
+    "mlx_compat",
+    "ib_",
+    "iw_",
+    "nv_peer",
+    "nvidia_peer",
+    "ko2iblnd",
+    "bnxt_re",
+];
+
+/// Names of others of its modules.
+const OTHERS: [&str; 3] = ["siw", "qib", "hfi1"];
+
+/// Beginnings of RDMA's functions.
+const FUNCTIONS: [&str; 6] = ["ibv_", "mlx5dv_", "mlx4dv_", "rdma_", "umad_", "efadv_"];
+
+/// Parts of names of RDMA's libraries, of versions of their symbols, and of their headers.
+const LIBRARIES: [&str; 10] = [
+    "ibverbs",
+    "libmlx",
+    "mlx5_glue",
     "rdmacm",
     "ibumad",
     "ibmad",
-    "infiniband",
     "rdmav",
-    "ibv_",
-    "rdma_",
-    "IBVERBS",
-    "RDMACM",
-    "MLX5",
-    "libnl-",
+    "infiniband/",
+    "rdma/",
+    "rdma-core",
 ];
+
+/// Beginnings of the versions of RDMA's symbols.
+const VERSIONS: [&str; 5] = ["IBVERBS_", "MLX5_", "MLX4_", "RDMACM_", "IBUMAD_"];
+
+/// Names of the files that a build system compiles to try what there is.
+const PROBES: [&str; 3] = ["conftest", "testfile", "CheckSymbolExists"];
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
@@ -64,22 +82,29 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
 /// Returns whether a module is one of RDMA's.
 pub(super) fn is_module(name: &str) -> bool {
     let name = name.replace('-', "_");
-    name.contains("rdma") || MODULES.iter().any(|known| name.starts_with(known))
+    name.contains("rdma")
+        || OTHERS.contains(&name.as_str())
+        || MODULES.iter().any(|known| name.starts_with(known))
 }
 
 /// Returns the module of RDMA that a line is about, and what the line says of it.
 fn module(line: &str) -> Option<(String, &'static KernelEvent)> {
     let event = installation::module(line)?;
     let begins = line.find(event.begins()).or_else(|| line.find("Unknown symbol"))?;
-    // "mlx5_ib: disagrees …" has the name before the words, the others behind.
-    let before = line[..begins].trim_end().strip_suffix(':');
-    let before = before.and_then(|text| text.rsplit([' ', ']']).next());
-    let behind = || {
-        let words = line[begins..].split([' ', '\'', '"', '‘', '’', ':']);
-        words.map(stem).find(|word| is_module(word))
+    // "mlx5_ib: disagrees …" has the name before the words, "insert 'mlx5_ib': …" behind them.
+    let name = match event.begins() {
+        "could not insert" | "can't insert" | "ERROR: Module" | "FATAL: Module" => {
+            let (_, behind) = line.split_once(event.begins())?;
+            behind
+                .trim_start_matches(" module")
+                .trim_start()
+                .split([' ', '\'', '"', ':'])
+                .find(|word| !word.is_empty())?
+        }
+        _ => line[..begins].trim_end().strip_suffix(':')?.rsplit([' ', ']']).next()?,
     };
-    let name = before.map(stem).filter(|name| is_module(name)).or_else(behind)?;
-    Some((name.to_owned(), event))
+    let name = stem(name);
+    is_module(name).then(|| (name.to_owned(), event))
 }
 
 /// Returns the name of a module in its path.
@@ -92,6 +117,7 @@ fn stem(path: &str) -> &str {
 fn modules(lines: &Lines<'_>, at: usize, name: &str, event: &'static KernelEvent) -> Reading {
     let mut symbols: Vec<&str> = Vec::new();
     let (mut end, mut next) = (at, at);
+    let mut own = Vec::new();
     while next < lines.len() && next <= end + 1 + APART {
         let line = lines.get(next);
         let found = Some(line).filter(|line| line.len() <= LONGEST).and_then(module);
@@ -101,7 +127,11 @@ fn modules(lines: &Lines<'_>, at: usize, name: &str, event: &'static KernelEvent
                 break;
             }
             end = next;
-            let symbol = line.split_once("symbol ").map(|(_, rest)| rest);
+            own.push(next);
+            let symbol = line
+                .split_once("symbol ")
+                .filter(|_| line.contains("(err") || line.contains("version of symbol"))
+                .map(|(_, rest)| rest);
             let symbol = symbol.and_then(|rest| rest.split([' ', '(']).next());
             symbols.extend(symbol.filter(|symbol| !symbols.contains(symbol)));
         }
@@ -119,27 +149,76 @@ fn modules(lines: &Lines<'_>, at: usize, name: &str, event: &'static KernelEvent
         record.field("message", words(lines.get(at)));
     }
     record.findings.push(ExplainedCode::event(event));
-    Reading::to(end, vec![record])
+    Reading::to(end, vec![record]).without(at, |line| own.binary_search(&line).is_ok())
 }
 
 /// Returns the record of a line about one of RDMA's libraries.
 fn library(line: &str) -> Option<DecodedRecord> {
-    if !LIBRARIES.iter().any(|part| line.contains(part)) {
+    if !line.contains("lib") && !LIBRARIES.iter().chain(&FUNCTIONS).any(|part| line.contains(part))
+    {
         return None;
     }
     let event = installation::library(line)?;
-    let marks = ['\'', '"', '`', ':', '(', ')', ' ', ',', '‘', '’'];
-    let file = line.split(marks).find(|word| word.contains(".so") || word.ends_with(".h"));
-    let name = file.filter(|word| LIBRARIES.iter().any(|part| word.contains(part)));
+    if PROBES.iter().any(|probe| line.contains(probe)) {
+        return None;
+    }
+    let name = missing(line, event)?;
     let title = match name {
-        Some(name) => format!("{name}: {}", event.title),
-        None => event.title.to_owned(),
+        "" => event.title.to_owned(),
+        name => format!("{name}: {}", event.title),
     };
     let mut record = DecodedRecord::new(RecordKind::Installation, title);
-    record.field_if("file", name);
+    record.field_if("file", Some(name).filter(|name| !name.is_empty()));
     record.field("message", words(line));
     record.findings.push(ExplainedCode::event(event));
     Some(record)
+}
+
+/// Returns the library or header that a message is about, or an empty text; `None` if it is none of
+/// RDMA's.
+fn missing<'a>(line: &'a str, event: &KernelEvent) -> Option<&'a str> {
+    let is_own = |name: &&str| LIBRARIES.iter().any(|part| file(name).contains(part));
+    let marks = ['\'', '"', '`', ':', '(', ')', ' ', ',', '‘', '’'];
+    let mut words = line.split(marks).filter(|word| !word.is_empty());
+    let library = || line.split(marks).find(|word| word.contains(".so") && is_own(word));
+    let quoted = |before: &str| {
+        let rest = line.split_once(before)?.1.trim_start_matches(marks);
+        rest.split(marks).next()
+    };
+    let is_function = |name: &str| FUNCTIONS.iter().any(|known| name.starts_with(known));
+    match event.begins() {
+        // A function of RDMA's, or a library of RDMA's that lacks one.
+        "undefined symbol" => {
+            let own = quoted("undefined symbol").is_some_and(is_function);
+            library().or(own.then_some(""))
+        }
+        "undefined reference to" => {
+            let own = quoted("undefined reference to").is_some_and(is_function);
+            own.then_some("")
+        }
+        "version `" => {
+            let version = quoted("version `")?;
+            let own = VERSIONS.iter().any(|known| version.starts_with(known));
+            own.then(|| library().unwrap_or(""))
+        }
+        "cannot find -l" => {
+            let name = line.split_once("cannot find -l")?.1.split(marks).next()?;
+            ["ibverbs", "mlx5", "mlx4", "rdmacm", "ibumad", "ibmad"].contains(&name).then_some("")
+        }
+        ".h: No such file or directory" => {
+            let header = words.find(|word| word.ends_with(".h"))?;
+            let own = ["infiniband/", "rdma/"].iter().any(|folder| header.starts_with(folder));
+            own.then_some(header)
+        }
+        "cannot open shared object file" => library(),
+        // The words are libibverbs' or DPDK's own.
+        _ => Some(library().unwrap_or("")),
+    }
+}
+
+/// Returns the part of a path that names the file; of a header, with its folder.
+fn file(path: &str) -> &str {
+    if path.ends_with(".h") { path } else { path.rsplit('/').next().unwrap_or(path) }
 }
 
 /// Returns the record of a line of a tool.
@@ -151,9 +230,9 @@ fn tool(line: &str) -> Option<DecodedRecord> {
     Some(record)
 }
 
-/// Returns a message without the time of the kernel's log.
-fn words(line: &str) -> &str {
-    let text = line.trim();
+/// Returns a message without the prefix of syslog and the time of the kernel's log.
+pub(super) fn words(line: &str) -> &str {
+    let text = line.split_once(" kernel: ").map_or(line, |(_, rest)| rest).trim();
     let behind = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     behind.map_or(text, |(_, rest)| rest.trim())
 }

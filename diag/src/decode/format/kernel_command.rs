@@ -134,7 +134,7 @@ fn mailbox(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         false => command::output(&block.bytes, Some(opcode)),
     };
     record.field_if("device", device(line));
-    Some(Reading { end: block.end, records: vec![record] })
+    Some(Reading::until(block.end, vec![record]))
 }
 
 /// "mlx5_core 0000:02:00.0: …".

@@ -41,7 +41,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         (None, None) => return None,
     };
     record.field_if("device", device);
-    Some(Reading { end, records: vec![record] })
+    Some(Reading::until(end, vec![record]))
 }
 
 /// Reads a failure that two lines of text report.

@@ -50,7 +50,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let index = scan::number_after(rest, "ci ");
     record.field_if("CQE index", index.map(|index| format!("{index:#x}")));
     record.field_if("interface", interface(line));
-    Some(Reading { end, records: vec![record] })
+    Some(Reading::until(end, vec![record]))
 }
 
 /// Reads the WQE that the preceding CQE names.
@@ -65,7 +65,7 @@ fn work(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         "ring size",
         scan::number_after(rest, "WQ size ").map(|blocks| format!("{blocks} blocks of 64 bytes")),
     );
-    Some(Reading { end: block.end, records: vec![record] })
+    Some(Reading::until(block.end, vec![record]))
 }
 
 /// "mlx5_core 0000:3b:00.1 eth1: Error …": the word before the colon.

@@ -75,7 +75,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     let records: Vec<_> =
         reports.into_iter().filter_map(|(device, report)| report.record(device)).collect();
-    (!records.is_empty()).then_some(Reading { end, records })
+    (!records.is_empty()).then_some(Reading::until(end, records))
 }
 
 /// Returns the report that a line of this device belongs to.

@@ -34,7 +34,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let mut record = completion::cqe(&bytes);
     record.field_if("host", host);
     record.field_if("CQ", scan::hexadecimal_after(line, "for cqn ").map(|cqn| format!("{cqn:#x}")));
-    Some(Reading { end: block.end, records: vec![record] })
+    Some(Reading::until(block.end, vec![record]))
 }
 
 fn is_heading(line: &str) -> bool {
@@ -68,5 +68,5 @@ fn mixed(lines: &Lines<'_>, at: usize, host: Option<&str>) -> Option<Reading> {
                 .to_owned(),
         );
     }
-    (!records.is_empty()).then_some(Reading { end, records })
+    (!records.is_empty()).then_some(Reading::until(end, records))
 }

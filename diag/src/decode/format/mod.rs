@@ -57,12 +57,25 @@ pub(super) struct Reading {
     pub(super) end: usize,
     /// The records found.
     pub(super) records: Vec<DecodedRecord>,
+    /// Lines before the end that were passed over, in order: another format may read them.
+    pub(super) between: Vec<usize>,
 }
 
 impl Reading {
+    /// Returns a reading of records that end before the line at `end`.
+    fn until(end: usize, records: Vec<DecodedRecord>) -> Reading {
+        Reading { end, records, between: Vec::new() }
+    }
+
     /// Returns a reading of records that end with the line at `last`.
     fn to(last: usize, records: Vec<DecodedRecord>) -> Reading {
-        Reading { end: last + 1, records }
+        Self::until(last + 1, records)
+    }
+
+    /// Returns this reading, of which the lines from `at` on that `is_own` denies belong to others.
+    fn without(mut self, at: usize, mut is_own: impl FnMut(usize) -> bool) -> Reading {
+        self.between = (at..self.end).filter(|line| !is_own(*line)).collect();
+        self
     }
 
     /// Returns a reading of records whose message begins at this line and ends with the line that

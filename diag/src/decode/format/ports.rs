@@ -24,10 +24,10 @@ const LONGEST: usize = 512;
 const MOST: usize = 4096;
 
 /// Other lines between the fields of one port.
-const APART: usize = 4;
+const APART: usize = 16;
 
 /// Lines between a device and the first state of its port: `ibv_devinfo -v` lists capabilities there.
-const BEFORE: usize = 90;
+const BEFORE: usize = 160;
 
 /// Fields of ports in lower case, with their names in records.
 const FIELDS: [(&str, &str); 15] = [
@@ -80,6 +80,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let (mut device, mut number) = (None, None);
     let mut fields: Vec<(&str, &str)> = Vec::new();
     let has = |fields: &[(&str, &str)], name: &str| fields.iter().any(|(known, _)| *known == name);
+    let mut own = Vec::new();
     let (mut end, mut next) = (at, at);
     while next < lines.len() && next <= end + if has(&fields, "state") { APART } else { BEFORE } {
         let found = Some(lines.get(next)).filter(|line| line.len() <= LONGEST).and_then(parse);
@@ -96,8 +97,12 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
                 continue;
             }
         }
+        own.push(next);
         end = next;
         next += 1;
+    }
+    if !has(&fields, NODE_GUID) && !is_state(fields.iter().find(|(name, _)| *name == "state")?.1) {
+        return None;
     }
     let named = || {
         (at.saturating_sub(BEFORE)..at).rev().find_map(|line| match parse(lines.get(line)) {
@@ -105,20 +110,55 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
             _ => None,
         })
     };
+    let device = device.or_else(named);
     let mut port = DecodedRecord::new(RecordKind::State, "");
-    port.field_if("device", device.or_else(named)).field_if("port", number);
+    port.field_if("device", device).field_if("port", number);
     for (name, value) in fields {
         port.field(name, value);
     }
-    Some(Reading::to(end, vec![judged(port)?]))
+    // Links of other kinds have states, too.
+    let physical = port.value("physical state").is_some_and(is_physical);
+    if device.is_none() && number.is_none() && !physical {
+        return None;
+    }
+    let reading = Reading::to(end, vec![judged(port)?]);
+    Some(reading.without(at, |line| own.binary_search(&line).is_ok()))
+}
+
+/// Returns whether a value is a state of a port: "Down", "1: DOWN", "PORT_DOWN (1)".
+fn is_state(value: &str) -> bool {
+    let words = value.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let known =
+        ["active", "down", "init", "initializing", "initialize", "initialized", "arm", "armed"];
+    words.into_iter().any(|word| known.iter().any(|known| word.eq_ignore_ascii_case(known)))
+}
+
+/// Returns whether a value is a physical state of a port: "Polling", "2: Polling", "LINK_UP".
+fn is_physical(value: &str) -> bool {
+    let plain: String = value.chars().filter(char::is_ascii_alphabetic).collect();
+    let known = [
+        "sleep",
+        "polling",
+        "disabled",
+        "portconfigurationtraining",
+        "linkup",
+        "linkerrorrecovery",
+        "phytest",
+        "noneavailable",
+    ];
+    known.contains(&plain.to_ascii_lowercase().as_str())
 }
 
 /// Reads the lines of ibdev2netdev: "mlx5_0 port 1 ==> ibp26s0 (Down)".
 fn interfaces(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let of = |line: &str| -> Option<(String, String, bool)> {
         let (port, rest) = line.split_once("==>")?;
-        let mut words = port.split_ascii_whitespace();
-        let (device, _, number) = (words.next()?, words.next()?, words.next()?);
+        // "-v" has address and kind before the device's name, and more behind the number.
+        let words: Vec<&str> = port.split_ascii_whitespace().take(16).collect();
+        let at = words.iter().position(|word| *word == "port").filter(|at| *at > 0)?;
+        let (device, number) = (words[at - 1], words.get(at + 1)?);
+        number.parse::<u8>().ok()?;
+        let device = words.iter().take(at).find(|word| word.starts_with("mlx")).unwrap_or(&device);
         let mut rest = rest.split_ascii_whitespace();
         let (interface, state) = (rest.next()?, rest.next()?);
         let is_down = state == "(Down)";
@@ -187,6 +227,12 @@ fn of_rdma_link(line: &str) -> Option<DecodedRecord> {
         line.split_once(token).and_then(|(_, rest)| rest.split_ascii_whitespace().next())
     };
     let (before, _) = line.split_once(" state ")?;
+    // "link mlx5_0/1 …", and "1/1: mlx5_0/1: …" of older versions.
+    let head = before.split_ascii_whitespace().next()?;
+    let is_index = head.starts_with(|first: char| first.is_ascii_digit()) && head.contains('/');
+    if head != "link" && !is_index {
+        return None;
+    }
     let physical = after(" physical_state ")?;
     let mut record = DecodedRecord::new(RecordKind::State, "");
     let place = before.split([' ', ':']).rfind(|word| {
@@ -201,7 +247,11 @@ fn of_rdma_link(line: &str) -> Option<DecodedRecord> {
     record.field_if("LID", after(" lid "));
     record.field_if("LID of the subnet manager", after(" sm_lid "));
     record.field_if("interface", after(" netdev "));
-    judged(record)
+    // Ports of InfiniBand have these, and may have an interface, too.
+    if line.contains(" subnet_prefix ") {
+        record.field("link layer", "InfiniBand");
+    }
+    judged(record).filter(|record| is_state(record.value("state").unwrap_or_default()))
 }
 
 /// Returns the record with what its states say; `None` if it is no port's.

@@ -20,6 +20,12 @@ pub(super) const FORMAT: Format = Format {
 /// Longest line that is searched.
 const LONGEST: usize = 2048;
 
+/// The largest syndrome: all that are known have 24 bits.
+const LARGEST: u64 = 0xff_ffff;
+
+/// Reporters of errors of the host's memory and processors.
+const OTHERS: [&str; 4] = ["EDAC", "Hardware Error", "mce:", "MCA"];
+
 /// Words of failure beside a syndrome, in lower case.
 const FAILED: [&str; 4] = ["error", "fail", "status", "refused"];
 
@@ -45,7 +51,11 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
             digits.len() >= 5 && digits.bytes().any(|digit| digit.is_ascii_alphabetic())
         })?,
     };
-    let wide = syndrome > u64::from(u16::MAX) && u32::try_from(syndrome).is_ok();
+    let wide = syndrome > u64::from(u16::MAX) && syndrome <= LARGEST;
+    // Memory controllers have syndromes, too.
+    if OTHERS.iter().any(|other| line.contains(other)) {
+        return None;
+    }
     if !wide || !FAILED.iter().any(|word| lower.contains(word)) {
         return None;
     }
