@@ -118,7 +118,9 @@ pub const BOUNDS: &[Bound] = {
         at_most(Prepared200, 1.8).floor_of(Inline96),
         at_most(PreparedField, 1.8).floor_of(Inline96),
         at_most(PreparedUd, 1.4).floor_of(Inline96),
-        at_most(DoorbellPrepared, 2.2).floor_of(DoorbellInline),
+        // One function that is not inlined. On the Xeon, the same instructions take 9.0 cycles in a program where
+        // the function begins 48 bytes behind a line of the cache, and 15.8 where it begins at one.
+        at_most(DoorbellPrepared, 3.6).floor_of(DoorbellInline),
         at_most(ListLast, 1.9).floor_of(List),
         at_most(UcPointer, 1.4).floor_of(Pointer),
         at_most(UdPointer, 1.6).floor_of(Inline64),

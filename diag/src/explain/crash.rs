@@ -67,7 +67,7 @@ crashes! {
     ["INFO: task ", "blocked for more than"] false "a task waits for long in the kernel"
         "The task sleeps in the kernel and cannot be killed until what it waits for comes."
         STALL;
-    ["Unable to handle kernel", "at virtual address"] false "the kernel crashed"
+    ["Unable to handle kernel "] false "the kernel crashed"
         "Code of the kernel used an address that is not there: a defect of the kernel or of a module, and of no program."
         DEFECT;
     ["BUG: unable to handle"] false "the kernel crashed"
@@ -88,6 +88,33 @@ crashes! {
     ["UBSAN: "] false "the kernel computed a value that does not fit"
         "The kernel's sanitizer found a shift, an index or a sum out of range: a defect of the kernel or of a module. It went on."
         DEFECT;
+    ["refcount_t: "] false "the kernel counted the users of an object wrongly"
+        "A counter of users was taken below zero or used after its end: a defect of the kernel or of a module."
+        DEFECT;
+    ["list_add corruption"] false "a list of the kernel is damaged"
+        "Memory of the kernel was overwritten, or an entry was added twice: a defect of the kernel or of a module."
+        DEFECT;
+    ["list_del corruption"] false "a list of the kernel is damaged"
+        "Memory of the kernel was overwritten, or an entry was removed twice: a defect of the kernel or of a module."
+        DEFECT;
+    ["divide error: 0000"] false "the kernel crashed"
+        "Code of the kernel divided by zero: a defect of the kernel or of a module."
+        DEFECT;
+    ["BUG: sleeping function called"] false "the kernel slept where it must not"
+        "Code of the kernel waited while it held a lock that excludes waiting: a defect of the kernel or of a module."
+        DEFECT;
+    ["page allocation failure: order"] false "the kernel has no memory of this size"
+        "An allocation of several pages in one piece was not served. What asked for it goes without, or fails."
+        "raise vm.min_free_kbytes; smaller rings and buffers; which slabs use the memory (the listing behind the trace)?";
+    ["suspicious RCU usage"] false "the kernel warns of a list that it reads without protection"
+        "The kernel's checker of locks saw a protected pointer used without its lock."
+        DEFECT;
+    ["detected expedited stalls"] false "a processor did not pause for long"
+        "A thread ran in the kernel without a pause (RCU's detector)."
+        STALL;
+    ["INFO: task ", "is blocked on a mutex"] true "a task waits for long in the kernel"
+        "The task waits for a lock that another one holds."
+        STALL;
     ["BUG: scheduling while atomic"] false "the kernel slept where it must not"
         "Code of the kernel waited while it held a lock that excludes waiting: a defect of the kernel or of a module."
         DEFECT;
@@ -103,8 +130,11 @@ crashes! {
     ["WARNING: ", " at ", "+0x"] false "the kernel warns"
         "A check in the kernel's code failed, and the kernel went on. What it was doing may be incomplete."
         DEFECT;
-    ["Internal error: Oops"] true "the kernel crashed"
-        "Code of the kernel used an address that is not there: a defect of the kernel or of a module, and of no program."
+    ["BUG: "] false "the kernel found a defect"
+        "A check in the kernel's code failed."
+        DEFECT;
+    ["Internal error: "] true "the kernel crashed"
+        "Code of the kernel used an address that is not there, or the hardware refused an access (an external abort: a device that does not answer)."
         DEFECT;
     ["Kernel panic - not syncing"] true "the kernel stopped"
         "The kernel gave up after a failure. The lines before it, and its trace, tell which."
@@ -116,8 +146,9 @@ pub const HEADLESS: Crash = Crash {
     tokens: &["Call Trace:"],
     goes_on: true,
     title: "the kernel printed a trace",
-    meaning: "The line that names the failure is not in the text: it stands before the trace.",
-    check: DEFECT,
+    meaning: "What failed stands in a line before the trace, which is not in the text or has a form that is not known here. Traces \
+              are also printed on request, when nothing has failed.",
+    check: "find the first line of the report: it stands before the trace",
 };
 
 /// Letters of a tainted kernel that concern its modules, with what they stand for.

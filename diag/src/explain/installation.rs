@@ -94,6 +94,21 @@ events! {
         "the module was built for another kernel than the one that runs"
             => "`dmesg | tail`; build or install it for `uname -r`";
     }
+    ["could not insert", "Invalid module format"] "a kernel module was built for another kernel or processor" {
+        "The kernel's log has a line with the reason.";
+        "the module was built for another kernel than the one that runs"
+            => "`dmesg | tail`; build or install it for `uname -r`";
+    }
+    ["needs unknown symbol"] "a kernel module needs a symbol that nobody has" {
+        "depmod found no installed module with the symbol.";
+        "a module that it needs is not installed for that kernel, or is of another package"
+            => "install both from one package, for the kernel in the path";
+    }
+    ["no symbol version for"] "a kernel module is of another build than the one that it needs" {
+        "The module that has the symbol was built without versions, or is of another build.";
+        "modules of two packages or builds are mixed: the kernel's own, and those of MLNX_OFED, DOCA-OFED or DKMS"
+            => "`modinfo -n MODULE` of both shows where they come from; build or install both from one package";
+    }
     ["could not insert"] "a kernel module was not loaded" {
         "The kernel refused the module, or the module refused to start.";
         "an earlier line of the kernel's log has the reason" => "`dmesg | mlx5 decode`";

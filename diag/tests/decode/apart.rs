@@ -68,7 +68,7 @@ fn failures_between_the_lines_of_another_record_are_kept() {
 
     let failed = "Failed status 12: wr_id 0 syndrom 0x81\n";
     let insert = "modprobe: ERROR: could not insert 'mlx5_ib': Invalid argument\n";
-    assert_eq!(titles(&format!("{insert}{failed}{insert}")).len(), 2);
+    assert_eq!(titles(&format!("{insert}{failed}{insert}")).len(), 3);
     let listing =
         format!("CA 'mlx5_0'\n\tPort 1:\n\t\tState: Down\n{failed}\t\tPhysical state: Polling\n");
     let records = decoded(&listing);
@@ -178,4 +178,107 @@ fn the_commonest_line_of_modprobe_is_read() {
     assert!(record.title.contains("symbols that do not fit"), "{record:#?}");
     let loaded = titles("modprobe: ERROR: could not insert 'mlx5_core': File exists");
     assert!(loaded[0].contains("loaded already"), "{loaded:?}");
+}
+
+#[test]
+fn every_form_of_a_report_is_one_record() {
+    let trace = "Call Trace:\n mlx5_cmd_exec+0x34/0x40 [mlx5_core]\n";
+    for (head, title, callers) in [
+        // The first line and the registers have functions, too.
+        (
+            "WARNING: CPU: 1 PID: 2 at drivers/x.c:345 ib_a+0x60/0x80 [ib_core]\n",
+            "the kernel warns, in ib_a of ib_core",
+            Some("mlx5_cmd_exec"),
+        ),
+        (
+            "refcount_t: underflow; use-after-free.\nWARNING: CPU: 1 PID: 2 at lib/refcount.c:28 refcount_warn_saturate+0xa6/0xf0\n",
+            "the kernel counted the users of an object wrongly, in mlx5_cmd_exec of mlx5_core",
+            None,
+        ),
+        (
+            "BUG: unable to handle kernel paging request at ffffc90\nIP: mlx5_ib_x+0x1/0x2 [mlx5_ib]\nOops: 0000 [#1] SMP\nRIP: 0010:mlx5_ib_x+0x1/0x2 [mlx5_ib]\n",
+            "the kernel crashed, in mlx5_ib_x of mlx5_ib",
+            Some("mlx5_cmd_exec"),
+        ),
+        (
+            "Unable to handle kernel paging request for data at address 0x10\nNIP [d000] mlx5_ib_poll_cq+0x24/0x100 [mlx5_ib]\nLR [d000] ib_y+0x1/0x2 [ib_core]\n",
+            "the kernel crashed, in mlx5_ib_poll_cq of mlx5_ib",
+            Some("mlx5_cmd_exec"),
+        ),
+        (
+            "BUG: sleeping function called from invalid context at x.c:1\n",
+            "the kernel slept where it must not, in mlx5_cmd_exec of mlx5_core",
+            None,
+        ),
+    ] {
+        let records = decoded(&format!("{head}{trace}"));
+        assert_eq!(records.len(), 1, "{head}\n{records:#?}");
+        assert_eq!((records[0].title.as_str(), records[0].value("called by")), (title, callers));
+    }
+    let interrupted = "\
+BUG: unable to handle page fault for address: 10
+RIP: 0010:mlx5_x+0x1/0x2 [mlx5_core]
+Call Trace:
+<IRQ>
+ mlx5_y+0x1/0x2 [mlx5_core]
+</IRQ>
+RIP: 0010:cpuidle_enter_state+0xdd/0x4f0
+ do_idle+0x1/0x2
+---[ end trace 00 ]---
+RIP: 0010:mlx5_x+0x1/0x2 [mlx5_core]
+Kernel panic - not syncing: Fatal exception in interrupt
+";
+    let records = decoded(interrupted);
+    assert_eq!(records.len(), 1, "{records:#?}");
+    assert_eq!(records[0].title, "the kernel crashed, in mlx5_x of mlx5_core");
+    assert!(records[0].value("then").is_some());
+    let hung = "INFO: task b:304 blocked for more than 122 seconds.\nCall Trace:\n uverbs_x+0x2e/0xf0 [ib_uverbs]\nKernel panic - not syncing: hung_task: blocked tasks\n";
+    assert_eq!(
+        decoded(hung)[0].value("then"),
+        Some("Kernel panic - not syncing: hung_task: blocked tasks")
+    );
+}
+
+#[test]
+fn what_is_cut_or_less_usual_is_read() {
+    for (text, part) in [
+        ("/usr/bin/ld: cannot find -lmlx5", "the linker does not find a library"),
+        (
+            "depmod: WARNING: /lib/modules/6.1/mlx5_ib.ko disagrees about version of symbol ib_dealloc",
+            "mlx5_ib: a kernel module is of another build",
+        ),
+        (
+            "mlx5_ib: no symbol version for ib_register_device",
+            "mlx5_ib: a kernel module is of another build",
+        ),
+        (
+            "insmod: ERROR: could not insert module mlx5_ib.ko: Invalid module format",
+            "another kernel or processor",
+        ),
+        ("Physical state: Polling\nRate: 10\nBase lid: 65535\n", "the port looks for a partner"),
+        (
+            "0000:3b:00.1 mlx5_1 (MT4123 - MCX653106A-HDAT) ConnectX-6 VPI adapter card, HDR IB (200Gb/s) and 200GbE, dual-port QSFP56 fw 20.31 port 1 (DOWN  ) ==> ens1f1 (Down)",
+            "1 of 1 interfaces are down",
+        ),
+    ] {
+        assert!(
+            titles(text).first().is_some_and(|title| title.contains(part)),
+            "{text}: {:?}",
+            titles(text)
+        );
+    }
+    // Each reason is a record of its own.
+    let two = "modprobe: ERROR: could not insert 'mlx5_ib': Invalid argument\nmodprobe: ERROR: could not insert 'mlx5_ib': No such device\n";
+    assert_eq!(titles(two).len(), 2);
+    let lustre = decoded(
+        "(o2iblnd_cb.c:2878:kiblnd_rejected()) 10.0.0.1@o2ib rejected: reason 28, size 148",
+    );
+    assert_eq!(lustre[0].value("reason"), Some("28"));
+    for text in [
+        "if (event->event != RDMA_CM_EVENT_REJECTED)",
+        "NCCL INFO dlvsym failed on ibv_reg_dmabuf_mr - /usr/lib/libibverbs.so.1: undefined symbol",
+        "State: Acti\nPhysical state: Lin\n",
+    ] {
+        assert_eq!(titles(text), [""; 0], "{text}");
+    }
 }

@@ -26,6 +26,10 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if line.len() > LONGEST || !ABOUT.iter().any(|word| line.contains(word)) {
         return None;
     }
+    // NCCL looks for functions that a library may have.
+    if line.contains("dlvsym failed") || line.contains("dlsym failed") {
+        return None;
+    }
     // The driver's own objects are no program's.
     if kernel_message::is_of_driver(line) {
         return None;

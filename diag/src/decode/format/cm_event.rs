@@ -102,7 +102,7 @@ fn is_no_event(line: &str, rest: &str) -> bool {
     let text = line.trim();
     text.ends_with([';', '{', ','])
         || ["case ", "#define", "enum "].iter().any(|word| text.starts_with(word))
-        || ["==", "printf(", " is the event", "\\n"].iter().any(|word| text.contains(word))
+        || ["==", "!=", "printf(", " is the event", "\\n"].iter().any(|word| text.contains(word))
         || rest.starts_with(['=', '_', '"'])
         || rest.trim_start().starts_with("count")
 }
@@ -152,7 +152,7 @@ fn outcome(rest: &str, number: u64) -> (Option<CallError>, Option<&'static (u64,
     if number == 0 {
         return (errno_at_end(rest), None);
     }
-    let named = ["status", "error"].iter().find_map(|word| scan::after(rest, word));
+    let named = ["status", "error", "reason"].iter().find_map(|word| scan::after(rest, word));
     let is_number = |rest: &&str| {
         let marks = [' ', '=', ':', '(', '-', ','];
         rest.trim_start_matches(marks).starts_with(|digit: char| digit.is_ascii_digit())

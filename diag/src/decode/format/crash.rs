@@ -31,7 +31,10 @@ const BEHIND: usize = 24;
 const NAMED: usize = 6;
 
 /// Texts of the lines of a report.
-const MARKS: [&str; 21] = [
+const MARKS: [&str; 24] = [
+    "NIP [",
+    "LR [",
+    "IRQ>",
     "pc : ",
     "lr : ",
     "RIP:",
@@ -54,6 +57,9 @@ const MARKS: [&str; 21] = [
     "Comm:",
     "Kernel Offset:",
 ];
+
+/// Texts of a line before the warning or the crash that it explains.
+const PRELUDES: [&str; 3] = ["refcount_t: ", "list_add corruption", "list_del corruption"];
 
 /// Beginnings of functions in RDMA's modules, for traces without the module's name.
 const FUNCTIONS: [&str; 8] =
@@ -79,6 +85,8 @@ impl Frame<'_> {
 /// What the lines of a report say.
 #[derive(Debug, Default)]
 struct Report<'a> {
+    /// Whether it begins with what the kernel found, and a warning or a crash follows.
+    is_prelude: bool,
     /// Where the processor was.
     pointer: Option<Frame<'a>>,
     /// The functions of the trace, the innermost first.
@@ -89,8 +97,8 @@ struct Report<'a> {
     comm: Option<&'a str>,
     /// The panic behind it.
     panic: Option<&'a str>,
-    /// Whether it begins with the words of a trace.
-    is_headless: bool,
+    /// Whether its trace has begun.
+    has_trace: bool,
     /// The lines that are part of it, in order.
     own: Vec<usize>,
 }
@@ -98,8 +106,8 @@ struct Report<'a> {
 impl<'a> Report<'a> {
     /// Reads the report that begins at a line.
     fn of(lines: &'a Lines<'_>, at: usize) -> Report<'a> {
-        let is_headless = traces(lines.get(at));
-        let mut report = Report { is_headless, ..Report::default() };
+        let is_prelude = PRELUDES.iter().any(|token| lines.get(at).contains(token));
+        let mut report = Report { is_prelude, ..Report::default() };
         let mut next = at;
         let mut last = None;
         while next < lines.len() && next < at + MOST {
@@ -113,7 +121,7 @@ impl<'a> Report<'a> {
             if apart || line.len() > LONGEST || next > at && is_past() {
                 break;
             }
-            if last.is_some() && is_panic(line) {
+            if next > at && is_panic(line) && (last.is_some() || report.has_trace) {
                 report.panic = Some(line);
                 report.own.push(next);
                 break;
@@ -137,22 +145,27 @@ impl<'a> Report<'a> {
 
     /// Returns whether a line is not part of the report, and neither are those behind it.
     fn is_past(&self, line: &str, has_ended: bool) -> bool {
-        let points = line.contains("RIP: ") && self.pointer.is_some() && !has_ended;
+        // The trace of an interrupt has the registers of what it has interrupted.
+        let unseen = !has_ended && !self.has_trace;
+        let points = line.contains("RIP: ") && self.pointer.is_some() && unseen;
         // KASAN's report goes on with where the memory came from.
         let history = line.contains("Allocated by task") || line.contains("Freed by task");
         let boots = line.contains("Linux version ");
-        let begins = crash::find(line).is_some_and(|crash| !crash.goes_on);
-        let again = traces(line) && (has_ended || self.is_headless || !self.frames.is_empty());
+        // A line about a counter or a list stands before the warning.
+        let begins = self.own.len() > 1 || !self.is_prelude;
+        let begins = begins && crash::find(line).is_some_and(|crash| !crash.goes_on);
+        let again = traces(line) && (has_ended || self.has_trace);
         again || points || history || boots || begins || line.contains("[ cut here ]")
     }
 
     fn add(&mut self, line: &'a str, has_ended: bool) {
+        self.has_trace |= traces(line);
         self.comm = self.comm.or_else(|| line.split_once("Comm: ").map(|(_, rest)| rest));
         if let Some((_, rest)) = line.split_once("Workqueue: ") {
             self.work = work(rest);
-        } else if line.contains("RIP: ") || line.contains("pc : ") {
+        } else if ["RIP: ", "pc : ", "NIP ["].iter().any(|mark| line.contains(mark)) {
             self.pointer = self.pointer.or_else(|| frame(line));
-        } else if !line.contains("lr : ") && !has_ended {
+        } else if !["lr : ", "LR ["].iter().any(|mark| line.contains(mark)) && !has_ended {
             self.frames.extend(frame(line));
         }
     }

@@ -101,7 +101,13 @@ fn module(line: &str) -> Option<(String, &'static KernelEvent)> {
                 .split([' ', '\'', '"', ':'])
                 .find(|word| !word.is_empty())?
         }
-        _ => line[..begins].trim_end().strip_suffix(':')?.rsplit([' ', ']']).next()?,
+        // depmod names the file, without a colon.
+        _ => {
+            let before = line[..begins].trim_end();
+            let path = before.ends_with(".ko") || before.contains(".ko.");
+            let before = before.strip_suffix(':').or_else(|| path.then_some(before))?;
+            before.rsplit([' ', ']']).next()?
+        }
     };
     let name = stem(name);
     is_module(name).then(|| (name.to_owned(), event))
@@ -117,8 +123,10 @@ fn stem(path: &str) -> &str {
 fn modules(lines: &Lines<'_>, at: usize, name: &str, event: &'static KernelEvent) -> Reading {
     let mut symbols: Vec<&str> = Vec::new();
     let (mut end, mut next) = (at, at);
-    let mut own = Vec::new();
-    while next < lines.len() && next <= end + 1 + APART {
+    let mut own = vec![at];
+    // Other lines than those about symbols have a reason each.
+    let last = if event.begins().contains("symbol") { lines.len() } else { at + 1 };
+    while next < last && next <= end + 1 + APART {
         let line = lines.get(next);
         let found = Some(line).filter(|line| line.len() <= LONGEST).and_then(module);
         if let Some((of, what)) = found {
@@ -127,7 +135,9 @@ fn modules(lines: &Lines<'_>, at: usize, name: &str, event: &'static KernelEvent
                 break;
             }
             end = next;
-            own.push(next);
+            if next > at {
+                own.push(next);
+            }
             let symbol = line
                 .split_once("symbol ")
                 .filter(|_| line.contains("(err") || line.contains("version of symbol"))
@@ -154,12 +164,15 @@ fn modules(lines: &Lines<'_>, at: usize, name: &str, event: &'static KernelEvent
 
 /// Returns the record of a line about one of RDMA's libraries.
 fn library(line: &str) -> Option<DecodedRecord> {
-    if !line.contains("lib") && !LIBRARIES.iter().chain(&FUNCTIONS).any(|part| line.contains(part))
+    if !line.contains("lib")
+        && !line.contains("mlx")
+        && !LIBRARIES.iter().chain(&FUNCTIONS).any(|part| line.contains(part))
     {
         return None;
     }
     let event = installation::library(line)?;
-    if PROBES.iter().any(|probe| line.contains(probe)) {
+    // NCCL looks for functions that a library may have.
+    if line.contains("dlvsym failed") || PROBES.iter().any(|probe| line.contains(probe)) {
         return None;
     }
     let name = missing(line, event)?;
@@ -232,9 +245,12 @@ fn tool(line: &str) -> Option<DecodedRecord> {
 
 /// Returns a message without the prefix of syslog and the time of the kernel's log.
 pub(super) fn words(line: &str) -> &str {
-    let text = line.split_once(" kernel: ").map_or(line, |(_, rest)| rest).trim();
-    let behind = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    behind.map_or(text, |(_, rest)| rest.trim())
+    let mut text = line.split_once(" kernel: ").map_or(line, |(_, rest)| rest).trim();
+    // The time, and the thread or processor that printed it.
+    while let Some((_, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        text = rest.trim();
+    }
+    text
 }
 
 #[cfg(test)]

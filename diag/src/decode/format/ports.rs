@@ -74,7 +74,8 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     match parse(line)? {
         // A listing may be cut off before its first state.
-        Line::Field(name, _) if name != "state" && name != NODE_GUID => return None,
+        Line::Field("state" | "physical state" | NODE_GUID, _) => {}
+        Line::Field(..) => return None,
         _ => {}
     }
     let (mut device, mut number) = (None, None);
@@ -101,7 +102,13 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         end = next;
         next += 1;
     }
-    if !has(&fields, NODE_GUID) && !is_state(fields.iter().find(|(name, _)| *name == "state")?.1) {
+    let value =
+        |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+    let is_known = match value("state") {
+        Some(state) => is_state(state),
+        None => has(&fields, NODE_GUID) || value("physical state").is_some_and(is_physical),
+    };
+    if !is_known {
         return None;
     }
     let named = || {
@@ -154,7 +161,7 @@ fn interfaces(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let of = |line: &str| -> Option<(String, String, bool)> {
         let (port, rest) = line.split_once("==>")?;
         // "-v" has address and kind before the device's name, and more behind the number.
-        let words: Vec<&str> = port.split_ascii_whitespace().take(16).collect();
+        let words: Vec<&str> = port.split_ascii_whitespace().take(64).collect();
         let at = words.iter().position(|word| *word == "port").filter(|at| *at > 0)?;
         let (device, number) = (words[at - 1], words.get(at + 1)?);
         number.parse::<u8>().ok()?;
@@ -260,7 +267,8 @@ fn judged(mut record: DecodedRecord) -> Option<DecodedRecord> {
     let is_unnamed = value(NODE_GUID).is_some();
     let state = match value("state") {
         Some(state) => state,
-        None if is_unnamed => String::new(),
+        // A listing may be cut off before it.
+        None if is_unnamed || value("physical state").is_some() => String::new(),
         None => return None,
     };
     let (physical, layer) = (value("physical state"), value("link layer"));
@@ -290,6 +298,9 @@ fn judged(mut record: DecodedRecord) -> Option<DecodedRecord> {
     };
     let place = if place.is_empty() { "the port".to_owned() } else { format!("port {place}") };
     let found = state::port(&port);
+    if state.is_empty() && found.is_none() {
+        return None;
+    }
     record.title = match found {
         Some(found) => format!("{place}: {}", found.title),
         None => format!("{place} is {state}"),

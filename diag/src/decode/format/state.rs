@@ -41,7 +41,8 @@ const APART: usize = 14;
 
 /// Returns name and value of "Physical state    : Polling".
 fn value(line: &str) -> Option<(&str, &str)> {
-    let (name, value) = line.split_once(" : ").or_else(|| line.split_once(": "))?;
+    // ibstat's names have no blank before the colon.
+    let (name, value) = line.split_once(" : ")?;
     let name = name.trim();
     (!name.is_empty() && name.len() < 40).then(|| (name, value.trim()))
 }
