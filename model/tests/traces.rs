@@ -120,8 +120,8 @@ fn connection_by_rdmacm_is_done_again_with_its_datagrams() {
     };
     let mut server = start("-s");
     sockets::wait_for_service(&port, &mut server);
-    start("-c").finish(LIMIT).assert_success();
-    server.finish(LIMIT).assert_success();
+    start("-c").finish(LIMIT).assert_rping_success();
+    server.finish(LIMIT).assert_rping_success();
     let recordings = folder.recordings();
     assert_eq!(recordings.len(), 2);
     for recording in recordings {

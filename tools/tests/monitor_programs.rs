@@ -73,8 +73,11 @@ fn rping_sees_its_data() {
     listens(&port);
     let mut client = side(&near);
     client.args(rping).args([&port, "-c"]);
-    finish(&mut client, 0);
-    assert!(server.0.wait().expect("a child").success());
+    // That of rdma-core 44 may end with 255 after its work (model/tests/support/process.rs), of which the
+    // counts tell.
+    for status in [client.status().expect("a child"), server.0.wait().expect("a child")] {
+        assert!(matches!(status.code(), Some(0 | 255)), "{status}");
+    }
     assert_eq!(value(&near, "mlx5_monitor_requests_total"), 6);
     assert_eq!(value(&far, "mlx5_monitor_requests_total"), 12);
 }
