@@ -97,7 +97,7 @@ const BIND_WINDOW: u32 = Operation::BindWindow as u32;
 const CONFIGURE_KEY: u32 = Operation::ConfigureKey as u32;
 const WAIT_UNTIL: u32 = Operation::WaitUntil as u32;
 
-/// What peers may do by a key.
+/// Rights that a key may give to peers.
 const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 
 /// More packets than any WQE has.

@@ -1,6 +1,5 @@
 //! Times that requests of packets wait for.
 
-use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use mlx5::wqe::WaitUntil;
@@ -8,7 +7,7 @@ use mlx5_sys::dv::mlx5dv_devx_general_cmd;
 use mlx5_sys::ifc::{cmd_hca_cap, opcode, query_hca_cap_in, query_hca_cap_out};
 use mlx5_sys::verbs::ibv_context;
 
-use crate::error::{Failed, Result, finish};
+use crate::error::{Failed, Result, caught, finish};
 use crate::objects;
 use crate::status::Status;
 
@@ -24,7 +23,7 @@ unsafe fn mask(context: NonNull<ibv_context>) -> Result<u64> {
     let mut command = [0; query_hca_cap_in::SIZE];
     query_hca_cap_in::OPCODE.set(&mut command, opcode::QUERY_HCA_CAP.into());
     query_hca_cap_in::OP_MOD.set(&mut command, GENERAL_CURRENT);
-    let mut reply = MaybeUninit::<[u8; query_hca_cap_out::SIZE]>::zeroed();
+    let mut reply = [0; query_hca_cap_out::SIZE];
     // SAFETY: the device is open by this function's contract, and both arrays have the sizes that are given.
     let code = unsafe {
         mlx5dv_devx_general_cmd(
@@ -32,7 +31,7 @@ unsafe fn mask(context: NonNull<ibv_context>) -> Result<u64> {
             command.as_ptr().cast(),
             command.len(),
             reply.as_mut_ptr().cast(),
-            query_hca_cap_out::SIZE,
+            reply.len(),
         )
     };
     if code != 0 {
@@ -44,8 +43,6 @@ unsafe fn mask(context: NonNull<ibv_context>) -> Result<u64> {
             ),
         ));
     }
-    // SAFETY: zeros, or what the call wrote: both are bytes.
-    let reply = unsafe { reply.assume_init() };
     let field =
         |field: mlx5_sys::ifc::Field| field.within(query_hca_cap_out::CAPABILITY).get(&reply);
     let khz = field(cmd_hca_cap::DEVICE_FREQUENCY_KHZ);
@@ -68,5 +65,5 @@ pub unsafe extern "C" fn mlx5_time_mask(context: *mut ibv_context, mask: *mut u6
         return finish(Err(Failed::argument("context or mask is null")));
     };
     // SAFETY: this function's contract.
-    finish(unsafe { self::mask(context).map(|mask| to.write(mask)) })
+    finish(caught(|| unsafe { self::mask(context).map(|mask| to.write(mask)) }))
 }

@@ -232,6 +232,21 @@ Kernel panic - not syncing: Fatal exception in interrupt
     assert_eq!(records.len(), 1, "{records:#?}");
     assert_eq!(records[0].title, "the kernel crashed, in mlx5_x of mlx5_core");
     assert!(records[0].value("then").is_some());
+    // Where only an interrupt's trace has registers, they are not those of the fault.
+    let served = "\
+kworker/0:1: page allocation failure: order:4, mode:0x40a20
+Call Trace:
+<IRQ>
+ mlx5e_alloc_rx_wqe+0x1/0x2 [mlx5_core]
+</IRQ>
+RIP: 0010:cpuidle_enter_state+0xdd/0x4f0
+ do_idle+0x1/0x2
+";
+    assert!(
+        titles(served)[0].ends_with(", in mlx5e_alloc_rx_wqe of mlx5_core"),
+        "{:?}",
+        titles(served)
+    );
     let hung = "INFO: task b:304 blocked for more than 122 seconds.\nCall Trace:\n uverbs_x+0x2e/0xf0 [ib_uverbs]\nKernel panic - not syncing: hung_task: blocked tasks\n";
     assert_eq!(
         decoded(hung)[0].value("then"),

@@ -103,12 +103,9 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
 /// Returns whether a line is about the move from RESET to INIT: "modify QP to INIT", and UCX's
 /// "mlx5dv_devx_qp_modify(502)" with the opcode of RST2INIT_QP.
 fn is_to_init(line: &str) -> bool {
-    let ends = |line: &str| {
-        ["to INIT", "to init", ", INIT)", "RST2INIT", "(502)"]
-            .iter()
-            .any(|mark| line.contains(mark))
-    };
-    ends(line) && !line.contains("INIT to") && !line.contains("INIT2")
+    let marks = ["to INIT", "to init", ", INIT)", "RST2INIT", "(502)"];
+    let leaves = line.contains("INIT to") || line.contains("INIT2");
+    !leaves && marks.iter().any(|mark| line.contains(mark))
 }
 
 /// Lines before a failed registration that say how it registers.

@@ -97,8 +97,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         }
         next += 1;
     }
-    let reading = Reading::to(end, all.iter().map(record).collect());
-    Some(reading.without(at, |line| own.binary_search(&line).is_ok()))
+    Some(Reading::of(&own, end, all.iter().map(record).collect()))
 }
 
 /// Returns device and port, or an empty text, and the counters of a line; `None` if it has none.
@@ -133,14 +132,10 @@ fn pairs(line: &str) -> Option<(String, Vec<(&str, u64)>)> {
 /// [PortXmitWait == 14681376621 (13.673G)]".
 fn queried(text: &str) -> Option<(String, Vec<(&str, u64)>)> {
     let (place, _) = text.split_once('[')?;
-    let one = |part: &'_ str| -> Option<(usize, u64)> {
-        let (name, value) = part.split_once(" == ")?;
-        let end = value.find([' ', ']']).unwrap_or(value.len());
-        Some((name.len(), value[..end].parse().ok()?)).filter(|_| is_name(name))
-    };
     let found = text.split('[').skip(1).filter_map(|part| {
-        let (end, value) = one(part)?;
-        Some((&part[..end], value))
+        let (name, value) = part.split_once(" == ")?;
+        let value = value.split([' ', ']']).next()?.parse().ok()?;
+        is_name(name).then_some((name, value))
     });
     let found: Vec<(&str, u64)> = found.take(LONGEST).collect();
     (!found.is_empty()).then(|| (place.trim().trim_end_matches(':').to_owned(), found))

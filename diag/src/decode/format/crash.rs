@@ -82,12 +82,12 @@ impl Frame<'_> {
     }
 }
 
-/// What the lines of a report say.
+/// A report, as its lines say.
 #[derive(Debug, Default)]
 struct Report<'a> {
     /// Whether it begins with what the kernel found, and a warning or a crash follows.
     is_prelude: bool,
-    /// Where the processor was.
+    /// The function at the instruction pointer.
     pointer: Option<Frame<'a>>,
     /// The functions of the trace, the innermost first.
     frames: Vec<Frame<'a>>,
@@ -164,7 +164,10 @@ impl<'a> Report<'a> {
         if let Some((_, rest)) = line.split_once("Workqueue: ") {
             self.work = work(rest);
         } else if ["RIP: ", "pc : ", "NIP ["].iter().any(|mark| line.contains(mark)) {
-            self.pointer = self.pointer.or_else(|| frame(line));
+            // Within a trace, it is that of what an interrupt has interrupted.
+            if !self.has_trace || has_ended {
+                self.pointer = self.pointer.or_else(|| frame(line));
+            }
         } else if !["lr : ", "LR ["].iter().any(|mark| line.contains(mark)) && !has_ended {
             self.frames.extend(frame(line));
         }
@@ -213,13 +216,12 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     record.field_if("then", report.panic.map(installation::words));
     record.findings.push(ExplainedCode::crash(crash));
-    let own = &report.own;
-    let reading = Reading::to(report.end().max(at), vec![record]);
-    Some(reading.without(at, |line| own.binary_search(&line).is_ok()))
+    Some(Reading::of(&report.own, report.end(), vec![record]))
 }
 
 impl Crash {
-    /// Returns whether it is about a packet's checksum, which the device has given whoever drives it.
+    /// Returns whether it is about the checksum of a packet. That is told without a trace, too: every driver
+    /// has it from the hardware.
     fn is_checksum(&self) -> bool {
         self.tokens.iter().any(|token| token.contains("csum"))
     }

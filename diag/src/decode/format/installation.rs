@@ -159,7 +159,7 @@ fn modules(lines: &Lines<'_>, at: usize, name: &str, event: &'static KernelEvent
         record.field("message", words(lines.get(at)));
     }
     record.findings.push(ExplainedCode::event(event));
-    Reading::to(end, vec![record]).without(at, |line| own.binary_search(&line).is_ok())
+    Reading::of(&own, end, vec![record])
 }
 
 /// Returns the record of a line about one of RDMA's libraries.

@@ -72,10 +72,12 @@ impl Reading {
         Self::until(last + 1, records)
     }
 
-    /// Returns this reading, of which the lines from `at` on that `is_own` denies belong to others.
-    fn without(mut self, at: usize, mut is_own: impl FnMut(usize) -> bool) -> Reading {
-        self.between = (at..self.end).filter(|line| !is_own(*line)).collect();
-        self
+    /// Returns a reading of records that end with the line at `last`, and have the lines `own`, in order.
+    /// Those between belong to others.
+    fn of(own: &[usize], last: usize, records: Vec<DecodedRecord>) -> Reading {
+        let first = own.first().copied().unwrap_or(last);
+        let between = (first..last).filter(|line| own.binary_search(line).is_err()).collect();
+        Reading { between, ..Self::to(last, records) }
     }
 
     /// Returns a reading of records whose message begins at this line and ends with the line that

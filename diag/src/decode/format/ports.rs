@@ -128,8 +128,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if device.is_none() && number.is_none() && !physical {
         return None;
     }
-    let reading = Reading::to(end, vec![judged(port)?]);
-    Some(reading.without(at, |line| own.binary_search(&line).is_ok()))
+    Some(Reading::of(&own, end, vec![judged(port)?]))
 }
 
 /// Returns whether a value is a state of a port: "Down", "1: DOWN", "PORT_DOWN (1)".

@@ -46,7 +46,7 @@ pub fn rank(facts: &Facts) -> Vec<LikelyCause> {
             (base + points, likely)
         })
         .collect();
-    // One cause alone is told by the errno, unless it only says that somebody refused.
+    // An errno with a single cause tells it. `REFUSED` names none.
     if let [(_, only)] = &mut ranked[..] {
         if only.cause != REFUSED.cause {
             only.grounds = only.grounds.max(Grounds::Code);
