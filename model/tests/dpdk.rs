@@ -226,7 +226,8 @@ fn objects_are_made_by_verbs() {
 #[test]
 fn flows_spread_over_four_queues() {
     let _turn = turn();
-    let options = ["--rxq=4", "--txq=4", "--rxd=512", "--txd=512", "--txonly-multi-flow"];
+    let options =
+        ["--rxq=4", "--txq=4", "--rxd=512", "--txd=512", "--txonly-multi-flow", "--rss-udp"];
     let mut testpmd = Testpmd::start(2, "", &options);
     testpmd.ask("start tx_first 8");
     testpmd.until(|testpmd| testpmd.port(1).received > ENOUGH);

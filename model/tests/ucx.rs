@@ -85,7 +85,8 @@ fn perftest_by(model: Model, transport: &str, test: &str, size: &str, by_command
 
 fn perftest_where(model: Model, test: &str, size: &str, variables: &[(&str, &str)]) {
     let iterations = ITERATIONS.to_string();
-    let arguments = ["-t", test, "-s", size, "-n", &iterations, "-w", "10"];
+    // Some builds expect to be started by MPI.
+    let arguments = ["-P", "0", "-t", test, "-s", size, "-n", &iterations, "-w", "10"];
     let (server, client) = model.pair_where("ucx_perftest", &arguments, variables);
     assert_content(&server);
     assert_content(&client);

@@ -17,6 +17,7 @@ use crate::install;
 use crate::layers;
 use crate::miri;
 use crate::msrv;
+use crate::newest;
 use crate::rdma_sys;
 use crate::release;
 use crate::sideway;
@@ -121,6 +122,7 @@ pub const DEEP: &[Check] = &[
     Check::tests("ucx", &["model/ucx"], &[BUILD, MODEL]),
     Check::tests("dpdk", &["model/dpdk"], &[BUILD, MODEL]),
     Check::tests("valgrind", &["model/valgrind"], &[BUILD, MODEL]),
+    Check::call("newest", newest::check, &[BUILD, MODEL, &["xtask/src/newest.rs"]]),
     Check::call("msrv", msrv::check, ALL),
     Check::tests(
         "tools",

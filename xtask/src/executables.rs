@@ -90,10 +90,15 @@ fn parse(line: &str) -> Option<Executable> {
 impl Executable {
     /// Runs it, and keeps what it prints.
     pub fn run(&self) -> Result<Outcome> {
-        let started = Instant::now();
         let mut command = Command::new(&self.path);
-        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-        command.envs(self.environment.iter().copied()).args(&self.filters);
+        command.current_dir(&self.folder).args(&self.filters);
+        self.run_by(command)
+    }
+
+    /// Runs a command that starts it, and keeps what it prints.
+    pub fn run_by(&self, mut command: Command) -> Result<Outcome> {
+        let started = Instant::now();
+        command.env("CARGO_MANIFEST_DIR", &self.folder).envs(self.environment.iter().copied());
         let output = command.stdin(Stdio::null()).output();
         let output =
             output.map_err(|error| format!("cannot run {}: {error}", self.path.display()))?;

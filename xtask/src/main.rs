@@ -33,6 +33,7 @@ mod mirrors;
 mod model_speed;
 mod msrv;
 mod needs;
+mod newest;
 mod nightly;
 mod pair;
 mod pictures;
@@ -102,6 +103,9 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   matrix [--keyring FILE] [SUITE ...]
                          builds, demo and unit tests in a root folder of each supported distribution,
                          made by mmdebstrap; as root
+  newest [--keyring FILE] [SUITE ...]
+                         third-party programs of Debian 13 and unstable on the model, in a root folder
+                         of each, made by mmdebstrap; as root
   release --dry-run      the checklist of docs/releasing.md, cheap rules first, up to the first broken
                          one; uploads nothing
   bench [--quick | --limits | --instructions | --cycles | --stores | --phases | --record]
@@ -193,6 +197,7 @@ fn main() -> ExitCode {
         "bindings" => bindings::command(rest),
         "sideway" => no_arguments(command, rest).and_then(|()| sideway::command()),
         "matrix" => matrix::command(rest),
+        "newest" => newest::command(rest),
         "release" => release::command(rest),
         "bench" => bench::command(rest),
         "guest" => guest::command(rest),

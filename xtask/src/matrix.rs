@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::Result;
@@ -38,20 +38,6 @@ const EXAMPLE: &str = "/build/debug/examples/rc_pingpong";
 /// An example that forbids unsafe code, with arguments.
 const SAFE_EXAMPLE: [&str; 4] =
     ["/build/debug/examples/feed_publisher", "239.1.1.1", "239.1.1.2", "9000"];
-
-/// Runs a command in a root folder, with mounts that end with it: `ROOT SOURCES TOOLCHAIN CARGO_HOME`,
-/// then the command.
-const ENTER: &str = r#"
-root=$1 sources=$2 toolchain=$3 cargo_home=$4
-shift 4
-mkdir -p "$root/src" "$root/opt/rust" "$root/opt/cargo/registry"
-mount -t proc proc "$root/proc"
-mount --rbind /dev "$root/dev"
-mount --bind "$sources" "$root/src"
-mount --bind "$toolchain" "$root/opt/rust"
-mount --bind "$cargo_home/registry" "$root/opt/cargo/registry"
-exec chroot "$root" "$@"
-"#;
 
 /// How a part of a row ended.
 enum Cell {
@@ -282,13 +268,15 @@ impl Root {
                 PathBuf::from,
             )
         };
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-e", "-c", ENTER, "enter"]);
-        command
-            .arg(&self.path)
-            .arg(build::root())
-            .arg(toolchain())
-            .arg(home("CARGO_HOME", ".cargo"));
+        let registry = home("CARGO_HOME", ".cargo").join("registry");
+        let mut command = roots::enter(
+            &self.path,
+            &[
+                (&build::root(), Path::new("/src")),
+                (Path::new(&toolchain()), Path::new("/opt/rust")),
+                (&registry, Path::new("/opt/cargo/registry")),
+            ],
+        );
         // cargo and the loader of this machine are not those of the root folder.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("CARGO") || variable == "LD_LIBRARY_PATH" {
@@ -300,8 +288,7 @@ impl Root {
             .args(["HOME=/root", "TMPDIR=/tmp", "CARGO_HOME=/opt/cargo", "CARGO_NET_OFFLINE=true"])
             // Nothing is built twice there.
             .args(["CARGO_TARGET_DIR=/build", "CARGO_INCREMENTAL=0", "CARGO_PROFILE_DEV_DEBUG=0"])
-            .args(program)
-            .stdin(Stdio::null());
+            .args(program);
         command
     }
 

@@ -1,7 +1,7 @@
 //! Root folders of the supported distributions, made by mmdebstrap.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::Result;
 use crate::build;
@@ -102,6 +102,36 @@ pub fn named(suite: &str) -> Result<&'static Distribution> {
         let known: Vec<_> = DISTRIBUTIONS.iter().map(|known| known.suite).collect();
         format!("the suite `{suite}` is none of {}", known.join(", "))
     })
+}
+
+/// Runs a command in a root folder, with mounts that end with it: `ROOT`, then pairs of a folder and its
+/// place inside, `--`, and the command. The root is moved, not only changed: in a changed root, the kernel
+/// makes no user namespace.
+const ENTER: &str = r#"
+root=$1
+shift
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+while [ "$1" != -- ]; do
+    mkdir -p "$root$2"
+    mount --rbind "$1" "$root$2"
+    shift 2
+done
+shift
+cd "$root"
+mount --move . /
+exec chroot . "$@"
+"#;
+
+/// A command that runs what its further arguments say in a root folder, with these folders of the machine
+/// at places inside.
+pub fn enter(root: &Path, folders: &[(&Path, &Path)]) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-e", "-c", ENTER, "enter"]);
+    command.arg(root).args(folders.iter().flat_map(|(folder, place)| [folder, place]));
+    command.arg("--").stdin(Stdio::null());
+    command
 }
 
 /// Deletes a root folder, and nothing that is mounted in it.

@@ -60,8 +60,17 @@ pub fn documentation() -> Result {
 /// Runs the test executables of these names (`model/network_lossy`), with all their cases.
 ///
 /// # Errors
-/// cargo cannot build them, or some fail. The output of these is printed before.
+/// That of [`build_named`], or some fail. The output of these is printed before.
 pub fn run_named(names: &[&str]) -> Result {
+    run_all(&build_named(names)?)
+}
+
+/// Builds the test executables of these names.
+///
+/// # Errors
+/// cargo cannot build them, or knows no such test.
+pub fn build_named(names: &[&str]) -> Result<Vec<Executable>> {
+    let names: BTreeSet<&str> = names.iter().copied().collect();
     let mut command = selected(&[]);
     let targets: BTreeSet<&str> = names.iter().filter_map(|name| target_of(name)).collect();
     command.args(targets.iter().flat_map(|target| ["--test", target]));
@@ -69,11 +78,12 @@ pub fn run_named(names: &[&str]) -> Result {
         command.arg("--lib");
     }
     let mut executables = executables::build(command)?;
-    executables.retain(|it| names.contains(&it.name.as_str()));
+    executables.retain(|it| names.contains(it.name.as_str()));
     if executables.len() != names.len() {
+        let names: Vec<_> = names.into_iter().collect();
         return Err(format!("of {}, cargo built only {executables:?}", names.join(", ")));
     }
-    run_all(&executables)
+    Ok(executables)
 }
 
 /// The integration test of a name. `None` for the unit tests of a package, which have its name.

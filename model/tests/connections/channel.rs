@@ -25,6 +25,8 @@ const LISTEN: u32 = 7;
 const ACCEPT: u32 = 8;
 const GET_EVENT: u32 = 12;
 const MIGRATE_ID: u32 = 18;
+const RESOLVE_IB_SERVICE: u32 = 23;
+const WRITE_CM_EVENT: u32 = 24;
 /// `RDMA_PS_TCP`
 const TCP: u16 = 0x0106;
 /// `RDMA_CM_EVENT_ADDR_RESOLVED`
@@ -39,6 +41,10 @@ const CONNECT_REQUEST: u32 = 4;
 const CONNECT_RESPONSE: u32 = 5;
 /// `RDMA_CM_EVENT_REJECTED`
 const REJECTED: u32 = 8;
+/// `RDMA_CM_EVENT_ADDRINFO_ERROR`
+const ADDRINFO_ERROR: u32 = 17;
+/// `RDMA_CM_EVENT_USER`
+const USER: u32 = 18;
 /// Bytes of `struct rdma_ucm_event_resp`.
 const EVENT: usize = 336;
 
@@ -175,11 +181,17 @@ impl Channel {
         self.take_event_with_ece().map(|(event, _)| event)
     }
 
-    /// Takes an event, and the peer's options (ECE): vendor and options.
-    fn take_event_with_ece(&self) -> io::Result<(Event, [u32; 2])> {
+    /// Takes an event as it is in memory.
+    fn take_reply(&self) -> io::Result<[u8; EVENT]> {
         let mut reply = [0u8; EVENT];
         let response = reply.as_mut_ptr() as u64;
         self.command(GET_EVENT, &response.to_ne_bytes(), EVENT)?;
+        Ok(reply)
+    }
+
+    /// Takes an event, and the peer's options (ECE): vendor and options.
+    fn take_event_with_ece(&self) -> io::Result<(Event, [u32; 2])> {
+        let reply = self.take_reply()?;
         let word = |at: usize| u32::from_ne_bytes(reply[at..at + 4].try_into().expect("4 bytes"));
         let uid = u64::from_ne_bytes(reply[..8].try_into().expect("8 bytes"));
         Ok((Event { uid, id: word(8), event: word(12) }, [word(EVENT - 8), word(EVENT - 4)]))
@@ -300,6 +312,49 @@ fn service_is_free_after_listen_has_raced_with_destroy() {
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOENT)),
         }
     }
+}
+
+/// The words of an event of a program's own, for an id.
+fn own_event(id: u32, event: u32) -> Vec<u8> {
+    let status = -7i32 as u32;
+    let mut body = [id, 0, event, status].map(u32::to_ne_bytes).as_flattened().to_vec();
+    body.extend(0x1122_3344_5566_7788u64.to_ne_bytes());
+    // The structure has room for other parameters.
+    body.resize(320, 0xff);
+    body
+}
+
+#[test]
+fn events_of_the_program_arrive_with_their_argument() {
+    let channel = Channel::open(libc::O_NONBLOCK);
+    let id = channel.id(7);
+    channel.command(WRITE_CM_EVENT, &own_event(id, USER), 0).expect("an event");
+    let reply = channel.take_reply().expect("the event");
+    let words = [7, 0, id, USER, -7i32 as u32, 0x5566_7788, 0x1122_3344];
+    assert_eq!(reply[..28], *words.map(u32::to_ne_bytes).as_flattened());
+    assert!(reply[28..].iter().all(|&byte| byte == 0), "{reply:?}");
+    for (id, event, errno) in [(id, CONNECT_REQUEST, libc::EINVAL), (id + 1, USER, libc::ENOENT)] {
+        let refused = channel.command(WRITE_CM_EVENT, &own_event(id, event), 0).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(errno));
+    }
+    assert!(!channel.is_readable());
+}
+
+/// The link of this process is InfiniBand, which has an administrator of services. None is registered.
+#[test]
+fn a_service_that_nobody_has_registered_is_not_found() {
+    let port = port::free();
+    let channel = Channel::open(libc::O_NONBLOCK);
+    let id = channel.id(7);
+    let mut body = [id, 0].map(u32::to_ne_bytes).as_flattened().to_vec();
+    body.extend([0; 80]);
+    let refused = channel.command(RESOLVE_IB_SERVICE, &body, 0).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EINVAL), "the id has no port");
+    channel.bind_to(id, [127, 0, 0, 1], &port).expect("a free port");
+    channel.command(RESOLVE_IB_SERVICE, &body, 0).expect("a question");
+    let reply = channel.take_reply().expect("the answer");
+    let words = [7, 0, id, ADDRINFO_ERROR, -libc::ENOENT as u32];
+    assert_eq!(reply[..20], *words.map(u32::to_ne_bytes).as_flattened());
 }
 
 #[test]
@@ -455,7 +510,7 @@ fn hostile_commands_are_refused() {
         // Known commands and small ids, without addresses of this process.
         for (at, byte) in bytes.iter_mut().enumerate().take(24) {
             *byte = match at {
-                0 => *byte % 26,
+                0 => *byte % 28,
                 4 | 5 if *byte < 128 => *byte,
                 6 => *byte,
                 _ => 0,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::stage::output;
 use super::{DEV, Made, TOOLS};
@@ -19,18 +19,6 @@ const OF_THE_PAGE: &str = "ibverbs-utils,jq,perftest,python3-pyverbs,util-linux,
 
 /// What programs of C and C++ are built with.
 const OF_PROGRAMS: &str = "gcc,g++,libc6-dev,pkg-config";
-
-/// Runs a command in a root folder, with mounts that end with it: `ROOT SHARED`, then the command.
-/// The folder SHARED has the same path inside.
-const ENTER: &str = r#"
-root=$1 shared=$2
-shift 2
-mkdir -p "$root$shared"
-mount -t proc proc "$root/proc"
-mount --rbind /dev "$root/dev"
-mount --rbind "$shared" "$root$shared"
-exec chroot "$root" "$@"
-"#;
 
 /// Checks the packages on this machine's distribution, or those named.
 ///
@@ -99,12 +87,11 @@ fn make(root: &Path, made: &Made, wanted: &Wanted, distribution: &Distribution) 
     build::run("dpkg --install", &mut dpkg)
 }
 
-/// A command in the root folder, with an empty environment.
+/// A command in the root folder, with the checkout at its path and an empty environment.
 fn enter(root: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-e", "-c", ENTER, "enter"]);
-    command.arg(root).arg(build::root()).args(["/usr/bin/env", "-i"]).args(words);
-    command.stdin(Stdio::null());
+    let checkout = build::root();
+    let mut command = roots::enter(root, &[(&checkout, &checkout)]);
+    command.args(["/usr/bin/env", "-i"]).args(words);
     command
 }
 

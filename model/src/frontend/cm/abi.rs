@@ -140,6 +140,12 @@ structures! {
     MigrateId 16 {
         response: u64, id: u32, fd: u32,
     }
+    ResolveService 88 {
+        id: u32, reserved: u32, service_id: u64, name: [u8; 64], flags: u32, reserved2: u32,
+    }
+    WriteEvent 24 {
+        id: u32, reserved: u32, event: u32, status: u32, argument: u64,
+    }
 }
 
 impl From<Ece> for message::Ece {
@@ -180,6 +186,8 @@ pub(super) mod command {
     pub const BIND: u32 = 20;
     pub const RESOLVE_ADDR: u32 = 21;
     pub const JOIN_MCAST: u32 = 22;
+    pub const RESOLVE_IB_SERVICE: u32 = 23;
+    pub const WRITE_CM_EVENT: u32 = 24;
 }
 
 /// Numbers of events (`enum rdma_cm_event_type`).
@@ -196,6 +204,9 @@ pub(super) mod event {
     pub const MULTICAST_JOIN: u32 = 12;
     pub const MULTICAST_ERROR: u32 = 13;
     pub const TIMEWAIT_EXIT: u32 = 15;
+    pub const ADDRINFO_ERROR: u32 = 17;
+    pub const USER: u32 = 18;
+    pub const INTERNAL: u32 = 19;
 }
 
 /// Types of queue pairs (`enum ib_qp_type`).

@@ -13,6 +13,7 @@ use super::address::{self, Address, Place, place_of, place_of_gid};
 use super::connect::Q_KEY;
 use super::file::CmFile;
 use super::state::{Contents, Id, Stage, State};
+use crate::card::Link;
 use crate::engine::Listening;
 use crate::management::{ip, subnet};
 
@@ -212,6 +213,14 @@ impl Command<'_> {
                 let from = (self.channel)(input.fd as i32).ok_or(Errno::EINVAL)?;
                 let reported = self.locked(|state| state.migrate(input.id, from.number, file))?;
                 self.word(input.response, reported)
+            }
+            command::RESOLVE_IB_SERVICE => {
+                let input: abi::ResolveService = self.input();
+                self.locked(|state| state.resolve_service(file, input.id))
+            }
+            command::WRITE_CM_EVENT => {
+                let input: abi::WriteEvent = self.input();
+                self.locked(|state| state.write_event(file, &input))
             }
             // Linux has a number for it, and nothing else.
             command::GET_OPTION => Err(Errno::ENOSYS),
@@ -485,6 +494,32 @@ impl State {
             path.life_time = timeout.saturating_sub(1);
         }
         self.report(number, event::ROUTE_RESOLVED, 0, &Contents::Nothing);
+        Ok(())
+    }
+
+    /// Asks the subnet's records for a service. There are none: no program can register one.
+    fn resolve_service(&mut self, file: u64, number: u32) -> Result<()> {
+        let id = self.id(file, number)?;
+        let place = id.place.filter(|_| id.stage == Stage::Bound).ok_or(Errno::EINVAL)?;
+        match self.ports().get(place.card).map(|port| port.link) {
+            Some(Link::InfiniBand) => {
+                self.report(number, event::ADDRINFO_ERROR, -libc::ENOENT, &Contents::Nothing);
+                Ok(())
+            }
+            // Ethernet has no subnet administrator.
+            Some(Link::Roce) => Err(Errno(libc::EOPNOTSUPP)),
+            None => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Queues an event of a program's own, which may be for the library.
+    fn write_event(&mut self, file: u64, input: &abi::WriteEvent) -> Result<()> {
+        if !matches!(input.event, event::USER | event::INTERNAL) {
+            return Err(Errno::EINVAL);
+        }
+        self.id(file, input.id)?;
+        let contents = Contents::Argument(input.argument);
+        self.report(input.id, input.event, input.status as i32, &contents);
         Ok(())
     }
 

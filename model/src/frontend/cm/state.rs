@@ -199,6 +199,8 @@ pub(super) enum Contents {
     Nothing,
     Connection(Box<ConnParam>),
     Datagram(Box<UdParam>),
+    /// The number that a program gave an event of its own.
+    Argument(u64),
 }
 
 impl Contents {
@@ -223,6 +225,7 @@ impl Contents {
             Self::Nothing => return,
             Self::Connection(param) => param.as_bytes(),
             Self::Datagram(param) => param.as_bytes(),
+            Self::Argument(argument) => argument.as_bytes(),
         };
         reply.param[..bytes.len()].copy_from_slice(bytes);
     }

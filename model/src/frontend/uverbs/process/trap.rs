@@ -392,15 +392,12 @@ fn blocks_signals(mask: &sigset_t) -> bool {
 /// The same of a load from the clock.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn load(work: &mut Work<'_>) {
-    // SAFETY: the frame is that of a fault which the instruction at its program counter has just made.
-    match unsafe { instruction::decode_load(work.frame) } {
-        Ok(load) => {
-            let offset = (load.address as usize).wrapping_sub(work.start);
-            if let Some(value) = work.page.load(offset, load.length) {
-                load.step(value, work.frame);
-            }
-            work.done = true;
-        }
+    let (page, start) = (work.page, work.start);
+    let read = |address, length| page.load((address as usize).wrapping_sub(start), length);
+    // SAFETY: the frame is that of a fault which the instruction at its program counter has just made, as
+    // the kernel has written it.
+    match unsafe { instruction::load(work.frame, read) } {
+        Ok(()) => work.done = true,
         Err(unknown) => eprintln!(
             "mlx5-model: cannot follow a load from the device's clock: instruction {unknown}; load it \
              by mov"

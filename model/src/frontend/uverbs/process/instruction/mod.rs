@@ -19,12 +19,10 @@ use std::ops::{Deref, DerefMut};
 
 #[cfg(target_arch = "aarch64")]
 pub(super) use a64::frame::{
-    Follower, Trapped, counter, decode, decode_load, prepare, resume, stack_pointer,
+    Follower, Trapped, counter, decode, load, prepare, resume, stack_pointer,
 };
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86_64::{
-    Follower, Trapped, counter, decode, decode_load, prepare, resume, stack_pointer,
-};
+pub(super) use x86_64::{Follower, Trapped, counter, decode, load, prepare, resume, stack_pointer};
 
 /// Most bytes taken from one instruction: those of its widest store. They are copied often.
 const MOST: usize = 64;

@@ -21,16 +21,6 @@ pub struct Trapped {
     access: Access,
 }
 
-/// A load from a register page that has not been done yet.
-#[derive(Clone, Debug)]
-pub struct Load {
-    /// The address of the first byte loaded.
-    pub address: u64,
-    /// Number of bytes.
-    pub length: usize,
-    access: Access,
-}
-
 /// An instruction that this decoder does not take for an access to a register.
 #[derive(Clone, Debug)]
 pub struct Unknown {
@@ -68,12 +58,16 @@ pub unsafe fn decode(context: &ucontext_t) -> Result<Trapped, Unknown> {
     Ok(Trapped { address: access.address(&registers), bytes, access })
 }
 
-/// Decodes the load that the context's program counter stands at.
+/// Does the load that the context's program counter stands at, with the value that `read` returns for its
+/// address and number of bytes, in the low bytes. `None` leaves the load to be repeated.
 ///
 /// # Safety
 /// `context` is that of a fault raised by the instruction at its program counter, which is mapped,
 /// as the kernel has written it.
-pub unsafe fn decode_load(context: &ucontext_t) -> Result<Load, Unknown> {
+pub unsafe fn load(
+    context: &mut ucontext_t,
+    read: impl FnOnce(u64, usize) -> Option<u64>,
+) -> Result<(), Unknown> {
     // SAFETY: the caller guarantees that the instruction is mapped.
     let (access, unknown) = unsafe { fetch(context) }?;
     if access.loaded(0).is_none() {
@@ -81,7 +75,12 @@ pub unsafe fn decode_load(context: &ucontext_t) -> Result<Load, Unknown> {
     }
     // SAFETY: the caller guarantees that the kernel has written the context.
     let address = access.address(&unsafe { registers(context) });
-    Ok(Load { address, length: access.length(), access })
+    let Some(value) = read(address, access.length()) else { return Ok(()) };
+    pass(&access, context);
+    for (register, value) in access.loaded(value).into_iter().flatten() {
+        set(context, register, value);
+    }
+    Ok(())
 }
 
 /// The access at the program counter, and what to say if it is not understood.
@@ -127,17 +126,6 @@ impl Trapped {
     /// Moves the context past the store.
     fn step(&self, context: &mut ucontext_t) {
         pass(&self.access, context);
-    }
-}
-
-impl Load {
-    /// Does what the load would have done with `value`, of which as many low bytes count as it is
-    /// long, and moves the context past it.
-    pub fn step(&self, value: u64, context: &mut ucontext_t) {
-        pass(&self.access, context);
-        for (register, value) in self.access.loaded(value).into_iter().flatten() {
-            set(context, register, value);
-        }
     }
 }
 

@@ -37,8 +37,12 @@ impl Frame<'_> {
             }
             Lea => self.set(to, self.address(instruction)?)?,
             Bswap if size >= 4 => {
-                let value = self.operand(instruction, 0)?.swap_bytes();
-                self.set(to, value >> (64 - 8 * size as u32))?;
+                let value = self.operand(instruction, 0)?;
+                self.set(to, turned(value, size))?;
+            }
+            Movbe => {
+                let value = self.operand(instruction, 1)?;
+                self.set(to, turned(value, size))?;
             }
             Not => {
                 let value = self.operand(instruction, 0)?;
@@ -162,6 +166,9 @@ impl Frame<'_> {
     fn bytes(&self, instruction: &Instruction, number: u32) -> Option<[u8; 64]> {
         let mut bytes = [0; 64];
         match instruction.op_kind(number) {
+            OpKind::Memory if self.memory_operand.is_some() => {
+                bytes[..8].copy_from_slice(&self.memory_operand?.to_le_bytes());
+            }
             OpKind::Memory => {
                 let size = instruction.memory_size().size();
                 let address = self.address(instruction)?;
@@ -251,6 +258,11 @@ fn low(bytes: &[u8], size: usize) -> u64 {
     let size = size.min(8);
     word[..size].copy_from_slice(&bytes[..size]);
     u64::from_le_bytes(word)
+}
+
+/// The low bytes of a number, turned around.
+fn turned(value: u64, size: usize) -> u64 {
+    value.swap_bytes() >> (64 - 8 * size as u32)
 }
 
 /// A number in the first bytes of an XMM register.

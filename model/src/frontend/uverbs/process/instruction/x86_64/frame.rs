@@ -7,7 +7,7 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use libc::ucontext_t;
 
 use super::xsave::{Component, XsaveArea};
-use super::{Bytes, Effect, Load, MOST, PAGE, Trapped, register};
+use super::{Bytes, Effect, MOST, PAGE, Trapped, register};
 use crate::memory::ProcessMemory;
 
 /// A signal frame, and the memory of the code that it interrupted.
@@ -15,6 +15,8 @@ pub(super) struct Frame<'a> {
     pub context: &'a mut ucontext_t,
     pub area: Option<XsaveArea>,
     pub memory: ProcessMemory,
+    /// Value of the memory operand of the next instruction, in place of what is in memory.
+    pub memory_operand: Option<u64>,
 }
 
 impl<'a> Frame<'a> {
@@ -30,7 +32,7 @@ impl<'a> Frame<'a> {
         // SAFETY: the interrupted program gives the addresses. Nothing is written. The caller
         // guarantees that faults are recovered, or that there are none.
         let memory = unsafe { ProcessMemory::new(true) };
-        Self { context, area, memory }
+        Self { context, area, memory, memory_operand: None }
     }
 
     /// The store that the instruction is, if it is one that is known and what it stores can be read.
@@ -84,21 +86,13 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// MOV, MOVZX and MOVBE from memory to a whole general register or its low bytes.
-    pub fn load(&self, instruction: &Instruction) -> Option<Load> {
-        use Mnemonic::*;
-        let name = instruction.op0_register();
-        let moves = matches!(instruction.mnemonic(), Mov | Movzx | Movbe);
-        if !moves || is_high(name) || instruction.op1_kind() != OpKind::Memory {
-            return None;
-        }
-        Some(Load {
-            address: self.address(instruction)?,
-            length: instruction.memory_size().size(),
-            register: general_index(name).map(|_| name)?,
-            swapped: instruction.mnemonic() == Movbe,
-            next: instruction.next_ip(),
-        })
+    /// The address and number of bytes, up to eight, of the memory that the instruction reads. `None` if
+    /// there is none.
+    pub fn loaded(&self, instruction: &Instruction) -> Option<(u64, usize)> {
+        let is_memory = |operand| instruction.op_kind(operand) == OpKind::Memory;
+        (0..instruction.op_count()).any(is_memory).then_some(())?;
+        let length = instruction.memory_size().size();
+        (1..=8).contains(&length).then_some((self.address(instruction)?, length))
     }
 
     /// Decodes MOVS and STOS, repeated or not, up to the end of the page.

@@ -15,7 +15,7 @@ use std::fmt::{self, Write};
 
 use copied::Executed;
 use frame::Frame;
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 use libc::{greg_t, ucontext_t};
 
 use super::{Bytes, MOST};
@@ -57,19 +57,6 @@ enum Effect {
     String { next: u64, size: u64, units: u64, source: bool, repeated: bool },
     /// What the processor has done to a copy of the registers.
     Executed(Executed),
-}
-
-/// A load from a register page that has not been done yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// The address of the first byte loaded.
-    pub address: u64,
-    /// Number of bytes.
-    pub length: usize,
-    register: Register,
-    /// Whether the bytes are turned around (MOVBE).
-    swapped: bool,
-    next: u64,
 }
 
 /// An instruction that this decoder does not take for an access to a register.
@@ -126,16 +113,25 @@ pub unsafe fn decode(context: &mut ucontext_t) -> Result<Trapped, Unknown> {
     frame.store(&instruction).or_else(copied).ok_or(unknown)
 }
 
-/// Decodes the load that the context's RIP stands at.
+/// Does the instruction that the context's RIP stands at, which loads what `read` returns for its address
+/// and number of bytes, in the low bytes. `None` leaves the instruction to be repeated.
 ///
 /// # Safety
 /// - `context` is that of a fault raised by the instruction at its RIP, which is mapped.
 /// - `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it.
-pub unsafe fn decode_load(context: &mut ucontext_t) -> Result<Load, Unknown> {
+pub unsafe fn load(
+    context: &mut ucontext_t,
+    read: impl FnOnce(u64, usize) -> Option<u64>,
+) -> Result<(), Unknown> {
     // SAFETY: the caller guarantees that the instruction at RIP is mapped.
     let (instruction, unknown) = unsafe { fetch(context) };
-    // SAFETY: the caller guarantees the frame's state. Decoding a load reads no memory.
-    unsafe { Frame::of(context) }.load(&instruction).ok_or(unknown)
+    // SAFETY: the caller guarantees the frame's state. Memory is read at no address: the operand of the
+    // instruction, its only one, is `read`.
+    let mut frame = unsafe { Frame::of(context) };
+    let Some((address, length)) = frame.loaded(&instruction) else { return Err(unknown) };
+    let Some(value) = read(address, length) else { return Ok(()) };
+    frame.memory_operand = Some(value);
+    frame.execute(&instruction).ok_or(unknown)
 }
 
 /// The instruction that the context's RIP stands at, and what to say if it is not understood.
@@ -164,20 +160,6 @@ unsafe fn fetch(context: &ucontext_t) -> (Instruction, Unknown) {
         .copy_from_slice(unsafe { std::slice::from_raw_parts(rip as *const u8, length) });
     let unknown = Unknown { at: rip, bytes, length, code: instruction.code() };
     (instruction, unknown)
-}
-
-impl Load {
-    /// Does what the load would have done with `value`, of which as many low bytes count as it is
-    /// long, and moves the context past it.
-    pub fn step(&self, value: u64, context: &mut ucontext_t) {
-        let mut bytes = value.to_le_bytes();
-        bytes[self.length..].fill(0);
-        if self.swapped {
-            bytes[..self.length].reverse();
-        }
-        frame::set_general(context, self.register, u64::from_le_bytes(bytes));
-        resume(context, self.next);
-    }
 }
 
 impl Trapped {

@@ -142,19 +142,89 @@ fn masked_stores_leave_gaps() {
     }
 }
 
-/// Decodes what stands at `code`, with these registers.
-fn at(code: &[u8], registers: &[(libc::c_int, u64)]) -> Result<Trapped, Unknown> {
-    let mut mapped = [0x90; LONGEST];
+/// A page's beginning with `code`, and a context that stands there, with these registers.
+fn standing_at(
+    code: &[u8],
+    registers: &[(libc::c_int, u64)],
+) -> (Box<[u8; LONGEST]>, Box<ucontext_t>) {
+    let mut mapped = Box::new([0x90; LONGEST]);
     mapped[..code.len()].copy_from_slice(code);
     // SAFETY: integers and pointers, for which zeros are values.
-    let mut context: ucontext_t = unsafe { std::mem::zeroed() };
+    let mut context: Box<ucontext_t> = Box::new(unsafe { std::mem::zeroed() });
     context.uc_mcontext.gregs[libc::REG_RIP as usize] = mapped.as_ptr() as greg_t;
     for (register, value) in registers {
         context.uc_mcontext.gregs[*register as usize] = *value as greg_t;
     }
+    (mapped, context)
+}
+
+/// Decodes what stands at `code`, with these registers.
+fn at(code: &[u8], registers: &[(libc::c_int, u64)]) -> Result<Trapped, Unknown> {
+    let (_mapped, mut context) = standing_at(code, registers);
     // SAFETY: as many bytes as the longest instruction has are mapped at RIP. The tests set the
     // pointers that the instruction reads by. There is no floating-point state.
     unsafe { decode(&mut context) }
+}
+
+/// The general registers behind a load of this number from 0x1008, or its name if it is not followed.
+fn loaded(code: &[u8], value: u64) -> Result<[greg_t; 23], String> {
+    let registers = [(libc::REG_RDX, 0x1000), (libc::REG_RCX, 1), (libc::REG_RAX, 0x5566)];
+    let (mapped, mut context) = standing_at(code, &registers);
+    let read = |address, length| {
+        assert_eq!(address, 0x1008);
+        Some(value & u64::MAX >> (64 - 8 * length))
+    };
+    // SAFETY: as many bytes as the longest instruction has are mapped at RIP. There is no floating-point
+    // state.
+    unsafe { load(&mut context, read) }.map_err(|unknown| unknown.to_string())?;
+    let behind = mapped.as_ptr() as u64 + code.len() as u64;
+    assert_eq!(counter(&context), behind);
+    Ok(context.uc_mcontext.gregs)
+}
+
+#[test]
+fn loads_of_every_form_change_registers_and_flags() {
+    const ZERO: greg_t = 1 << 6;
+    const VALUE: u64 = 0x0102_0304_0506_0708;
+    let rax = |code: &[u8]| loaded(code, VALUE).unwrap()[libc::REG_RAX as usize] as u64;
+    // `mov rax, [rdx + 8]`, `mov eax, …`, `movzx eax, byte ptr …`, `movbe eax, …`, `add rax, …`, and
+    // `mov rax, [rdx + rcx*8]`
+    assert_eq!(rax(&[0x48, 0x8b, 0x42, 8]), VALUE);
+    assert_eq!(rax(&[0x8b, 0x42, 8]), 0x0506_0708);
+    assert_eq!(rax(&[0x0f, 0xb6, 0x42, 8]), 8);
+    assert_eq!(rax(&[0x0f, 0x38, 0xf0, 0x42, 8]), 0x0807_0605);
+    assert_eq!(rax(&[0x48, 0x03, 0x42, 8]), VALUE + 0x5566);
+    assert_eq!(rax(&[0x48, 0x8b, 0x04, 0xca]), VALUE);
+    // `cmp eax, [rdx + 8]` compares, and changes no register.
+    for (value, zero) in [(0x5566, ZERO), (0x5567, 0)] {
+        let registers = loaded(&[0x3b, 0x42, 8], value).unwrap();
+        assert_eq!(registers[libc::REG_EFL as usize] & ZERO, zero);
+        assert_eq!(registers[libc::REG_RAX as usize], 0x5566);
+    }
+}
+
+#[test]
+fn loads_that_cannot_be_followed_are_named() {
+    // `mov [rdx + 8], rax`, `add [rdx + 8], rax`, `push [rdx + 8]`, `movups xmm0, [rdx + 8]`, `ret`
+    let others: [(&[u8], &str); 5] = [
+        (&[0x48, 0x89, 0x42, 8], "mov at "),
+        (&[0x48, 0x01, 0x42, 8], "add at "),
+        (&[0xff, 0x72, 8], "push at "),
+        (&[0x0f, 0x10, 0x42, 8], "movups at "),
+        (&[0xc3], "ret at "),
+    ];
+    for (code, name) in others {
+        let text = loaded(code, 1).unwrap_err();
+        assert!(text.starts_with(name), "{text}");
+    }
+}
+
+#[test]
+fn a_load_that_has_no_value_yet_is_repeated() {
+    let (mapped, mut context) = standing_at(&[0x48, 0x8b, 0x02], &[(libc::REG_RDX, 0x1000)]);
+    // SAFETY: see `loaded`.
+    unsafe { load(&mut context, |_, _| None) }.unwrap();
+    assert_eq!(counter(&context), mapped.as_ptr() as u64);
 }
 
 #[test]
