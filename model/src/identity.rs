@@ -3,7 +3,7 @@
 pub mod pci;
 mod profile;
 
-use crate::wire::{Link, LinkAddress, RoceVersion, Route};
+use crate::wire::{Link, LinkAddress, RoceVersion, Route, Tag};
 pub use profile::{Feature, Profile};
 
 /// The state of a port's link (`PortState` and `PortPhysicalState` of InfiniBand's PortInfo).
@@ -146,12 +146,19 @@ pub struct GidEntry {
     pub version: RoceVersion,
     /// The Ethernet address that the driver has set with it, if that is not the port's own.
     pub mac: Option<[u8; 6]>,
+    /// The VLAN whose tag its packets have, if it is of one.
+    pub vlan: Option<u16>,
 }
 
 impl GidEntry {
     /// Returns the entry of a GID of this version of RoCE, with the port's Ethernet address.
     pub const fn new(gid: [u8; 16], version: RoceVersion) -> Self {
-        Self { gid, version, mac: None }
+        Self { gid, version, mac: None, vlan: None }
+    }
+
+    /// Returns the same entry of a VLAN.
+    pub const fn in_vlan(self, vlan: u16) -> Self {
+        Self { vlan: Some(vlan), ..self }
     }
 
     /// Returns whether it holds no GID.
@@ -162,9 +169,13 @@ impl GidEntry {
     /// Returns the entries that Linux makes of the IP addresses of an interface: for each of them one
     /// of RoCE v1, then one of RoCE v2.
     pub fn pairs(addresses: &[[u8; 16]]) -> Vec<Self> {
-        let pair =
-            |gid: &[u8; 16]| [RoceVersion::V1, RoceVersion::V2].map(|it| Self::new(*gid, it));
+        let pair = |gid: &[u8; 16]| Self::new(*gid, RoceVersion::V1).both();
         addresses.iter().flat_map(pair).collect()
+    }
+
+    /// Returns the entry in both versions of RoCE, in the order in which Linux adds them.
+    pub fn both(self) -> [Self; 2] {
+        [RoceVersion::V1, RoceVersion::V2].map(|version| Self { version, ..self })
     }
 }
 
@@ -222,6 +233,11 @@ impl Identity {
         self.entry(gid_index).mac.unwrap_or(self.mac)
     }
 
+    /// Returns the VLAN tag of packets of a GID, with their priority.
+    pub fn tag(&self, gid_index: usize, priority: u8) -> Option<Tag> {
+        self.entry(gid_index).vlan.map(|vlan| Tag { vlan, priority })
+    }
+
     /// Returns the port's own address on its link: its LID or MAC.
     pub fn own_address(&self) -> LinkAddress {
         match self.link {
@@ -241,10 +257,19 @@ impl Identity {
         self.addresses().any(|own| own == address)
     }
 
-    /// Returns whether a GID is one of the port's, of this version of RoCE.
-    fn has_gid(&self, gid: &[u8; 16], version: RoceVersion) -> bool {
-        let is_it = |entry: &GidEntry| entry.gid == *gid && entry.version == version;
+    /// Returns whether a GID is one of the port's, of this version of RoCE and this VLAN; 0 for none.
+    fn has_gid(&self, gid: &[u8; 16], version: RoceVersion, vlan: u16) -> bool {
+        let is_it = |entry: &GidEntry| {
+            entry.gid == *gid && entry.version == version && entry.vlan.unwrap_or(0) == vlan
+        };
         *gid != [0; 16] && self.gids.iter().any(is_it)
+    }
+
+    /// Returns whether packets to groups with the VLAN tag of a route are the port's: those without a
+    /// tag, and those of a VLAN that one of its GIDs is of.
+    pub(crate) fn is_in_vlan_of(&self, route: &Route) -> bool {
+        let vlan = route.vlan();
+        vlan == 0 || self.gids.iter().any(|entry| !entry.is_empty() && entry.vlan == Some(vlan))
     }
 
     /// Returns whether a route leads to the port.
@@ -256,7 +281,7 @@ impl Identity {
         };
         self.has_address(route.to())
             && global.is_none_or(|global| {
-                self.has_gid(&global.destination, route.version().unwrap_or_default())
+                self.has_gid(&global.destination, route.version().unwrap_or_default(), route.vlan())
             })
     }
 

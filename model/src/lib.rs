@@ -112,5 +112,6 @@ pub mod work;
 pub use frontend::uverbs::{
     FixedAddresses, Mode, Unavailable, fault_tallies, offered, profile, refusal, run,
     set_addresses, set_counter_sets, set_faults, set_mode, set_port, set_timeouts,
+    set_vlan_addresses,
 };
 pub use identity::{CounterSets, Timeouts};

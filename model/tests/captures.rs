@@ -304,8 +304,13 @@ fn every_packet_is_dissected() {
     let (v4, v6) = (global(mapped(1), mapped(2)), global(gid(1), gid(2)));
     const ONE: [u8; 6] = [2, 0, 0, 0, 0, 1];
     const TWO: [u8; 6] = [2, 0, 0, 0, 0, 2];
-    let over =
-        |global| Route::Ethernet { source: ONE, destination: TWO, global, port: Some(0xc123) };
+    let over = |global| Route::Ethernet {
+        source: ONE,
+        destination: TWO,
+        tag: None,
+        global,
+        port: Some(0xc123),
+    };
     for (link, routes) in
         [(Link::InfiniBand, [local(None), local(Some(v6))]), (Link::Roce, [over(v4), over(v6)])]
     {

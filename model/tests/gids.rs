@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use mlx5_model::set_addresses;
+use mlx5_model::{FixedAddresses, set_addresses, set_vlan_addresses};
 use mlx5_sys::verbs::*;
 use verbs::{Device, Qp};
 
@@ -31,6 +31,7 @@ fn open() -> (MutexGuard<'static, ()>, Device) {
     LazyLock::force(&ETHERNET);
     let device = Device::open(0);
     set(&[FIRST]);
+    set_vlan(5, &[]);
     // From here on, the file of events has those of the test alone.
     while readable(&device) {
         event(&device);
@@ -41,6 +42,11 @@ fn open() -> (MutexGuard<'static, ()>, Device) {
 fn set(addresses: &[&str]) {
     let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
     assert_eq!(set_addresses(0, &addresses), Ok(true));
+}
+
+fn set_vlan(vlan: u16, addresses: &[&str]) {
+    let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+    assert_eq!(set_vlan_addresses(0, vlan, &addresses), Ok(true));
 }
 
 /// Whether an event waits.
@@ -192,6 +198,83 @@ fn connect(qp: &Qp, index: u8, to: &str) -> i32 {
     qp.modify(&mut attributes, rtr)
 }
 
+/// Checks the interfaces of all entries in use: by number, and by name.
+#[track_caller]
+fn expect_interfaces(device: &Device, names: &[&str]) {
+    let number = |name: &str| {
+        let name = std::ffi::CString::new(name).unwrap();
+        // SAFETY: the name is a C string.
+        unsafe { libc::if_nametoindex(name.as_ptr()) }
+    };
+    // SAFETY: all zeros are valid entries, of which the call fills as many as there is room for.
+    let entries: Vec<(u32, u32)> = unsafe {
+        let mut table: [ibv_gid_entry; 16] = zeroed();
+        let got = ibv_query_gid_table(device.context.as_ptr(), table.as_mut_ptr(), table.len(), 0);
+        let shown = |entry: &ibv_gid_entry| (entry.gid_index, entry.ndev_ifindex);
+        table[..usize::try_from(got).unwrap()].iter().map(shown).collect()
+    };
+    let file = |index: u32| fs::read_to_string(format!("{PORT}/gid_attrs/ndevs/{index}")).unwrap();
+    let named: Vec<String> =
+        entries.iter().map(|(index, _)| file(*index).trim().to_owned()).collect();
+    assert_eq!(named, names);
+    for ((index, interface), name) in entries.iter().zip(names) {
+        assert_eq!(*interface, number(name), "entry {index}");
+    }
+}
+
+#[test]
+fn addresses_of_a_vlan_have_entries_of_its_interface() {
+    const VIEW: &str = "mlx5view0";
+    const OF_VLAN: &str = "mlx5view0.5";
+    let (_turn, device) = open();
+    // The same address as without a VLAN, and another one.
+    set_vlan(5, &[FIRST, "192.0.2.7"]);
+    expect_changes(&device, 4);
+    expect_pairs(&device, &[(2, FIRST), (4, FIRST), (6, "192.0.2.7")]);
+    let names = [[VIEW; 4], [OF_VLAN; 4]].concat();
+    expect_interfaces(&device, &names);
+    let text = |file: &str| {
+        let path = format!("/sys/class/net/{OF_VLAN}/{file}");
+        fs::read_to_string(&path).map(|text| text.trim().to_owned())
+    };
+    assert!(text("uevent").unwrap().lines().any(|line| line == "DEVTYPE=vlan"));
+    let below = fs::read_to_string(format!("/sys/class/net/{VIEW}/ifindex")).unwrap();
+    assert_eq!(text("iflink").unwrap(), below.trim());
+    assert_ne!(text("ifindex").unwrap(), below.trim());
+    // Addresses without a VLAN come and go by themselves.
+    set(&[]);
+    expect_changes(&device, 2);
+    expect_pairs(&device, &[(4, FIRST), (6, "192.0.2.7")]);
+    set(&[FIRST]);
+    expect_changes(&device, 2);
+    set_vlan(5, &["192.0.2.7"]);
+    expect_changes(&device, 2);
+    expect_pairs(&device, &[(2, FIRST), (6, "192.0.2.7")]);
+    // All entries of an interface that is gone make one event.
+    set_vlan(5, &["192.0.2.7", "192.0.2.8"]);
+    expect_changes(&device, 2);
+    set_vlan(5, &[]);
+    expect_changes(&device, 1);
+    expect_pairs(&device, &[(2, FIRST)]);
+    assert!(text("uevent").is_err());
+    expect_interfaces(&device, &[VIEW; 4]);
+    device.close();
+}
+
+#[test]
+fn only_vlans_that_there_may_be_can_have_addresses() {
+    let (_turn, device) = open();
+    for vlan in [0, 4095, u16::MAX] {
+        assert_eq!(set_vlan_addresses(0, vlan, &[]), Err(FixedAddresses::Vlan(vlan)));
+    }
+    set_vlan(4094, &[FIRST]);
+    expect_changes(&device, 2);
+    set_vlan(4094, &[]);
+    expect_changes(&device, 1);
+    assert_eq!(set_vlan_addresses(9, 5, &[]), Ok(false));
+    device.close();
+}
+
 #[test]
 fn the_place_of_an_entry_in_use_stays_taken() {
     let (_turn, device) = open();
@@ -239,9 +322,9 @@ fn an_address_handle_holds_its_entry() {
 fn the_interface_has_the_first_ipv4_address_of_now() {
     let (_turn, device) = open();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let ask = || {
+    let ask_of = |name: &str| {
         let mut about = [0u8; 40];
-        about[..9].copy_from_slice(b"mlx5view0");
+        about[..name.len()].copy_from_slice(name.as_bytes());
         // SAFETY: the call writes at most a `struct ifreq`, 40 bytes.
         let asked =
             unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFADDR, about.as_mut_ptr()) };
@@ -250,7 +333,12 @@ fn the_interface_has_the_first_ipv4_address_of_now() {
             _ => Err(io::Error::last_os_error().raw_os_error()),
         }
     };
+    let ask = || ask_of("mlx5view0");
     assert_eq!(ask(), Ok([198, 18, 0, 1]));
+    assert_eq!(ask_of("mlx5view0.5"), Err(Some(libc::ENODEV)));
+    set_vlan(5, &["2001:db8::5", "192.0.2.5"]);
+    assert_eq!((ask_of("mlx5view0.5"), ask()), (Ok([192, 0, 2, 5]), Ok([198, 18, 0, 1])));
+    set_vlan(5, &[]);
     set(&["2001:db8::7", "192.0.2.7"]);
     assert_eq!(ask(), Ok([192, 0, 2, 7]));
     set(&["2001:db8::7"]);

@@ -1,5 +1,4 @@
-//! The faults that are met most often when RoCE is set up, each as the program sees it. A VLAN that does not
-//! match is in `network_faults.rs`.
+//! The faults that are met most often when RoCE is set up, each as the program sees it.
 
 mod verbs;
 
@@ -8,7 +7,7 @@ use std::net::IpAddr;
 use std::ptr::NonNull;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use mlx5_model::{Timeouts, set_addresses, set_port, set_timeouts};
+use mlx5_model::{Timeouts, set_addresses, set_port, set_timeouts, set_vlan_addresses};
 use mlx5_sys::verbs::*;
 use verbs::{Device, Qp};
 
@@ -51,6 +50,9 @@ impl Pair {
         for (index, address) in [NEAR, FAR].into_iter().enumerate() {
             assert!(set_timeouts(index, Timeouts::SPECIFICATION));
             assert_eq!(set_addresses(index, &[address.parse().unwrap()]), Ok(true));
+            for vlan in [5, 6] {
+                assert_eq!(set_vlan_addresses(index, vlan, &[]), Ok(true));
+            }
             assert!(set_port(index, true));
         }
         let ends = [near.qp(), far.qp()];
@@ -61,10 +63,15 @@ impl Pair {
     }
 
     /// Connects both ends, from these entries of their GID tables.
-    fn connect(&self, [near, far]: [u8; 2]) {
+    fn connect(&self, entries: [u8; 2]) {
+        self.connect_over(entries, [NEAR, FAR]);
+    }
+
+    /// Connects both ends, whose entries have these addresses.
+    fn connect_over(&self, [near, far]: [u8; 2], [own, peer]: [&str; 2]) {
         let [one, other] = &self.ends;
-        assert_eq!(to_rtr(one, near, FAR, ibv_mtu::IBV_MTU_1024, other.number()), 0);
-        assert_eq!(to_rtr(other, far, NEAR, ibv_mtu::IBV_MTU_1024, one.number()), 0);
+        assert_eq!(to_rtr(one, near, peer, ibv_mtu::IBV_MTU_1024, other.number()), 0);
+        assert_eq!(to_rtr(other, far, own, ibv_mtu::IBV_MTU_1024, one.number()), 0);
         to_rts(one);
         to_rts(other);
     }
@@ -244,4 +251,76 @@ fn packets_to_a_port_that_is_down_are_lost() {
     pair.connect([V2, V2]);
     assert_eq!(pair.send(), ibv_wc_status::IBV_WC_SUCCESS);
     pair.close();
+}
+
+/// Addresses that the ports have in a VLAN, or without one beside their own. Their entries are the next ones.
+const BESIDE: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+const V2_BESIDE: u8 = 5;
+
+/// Gives a port its second address.
+fn add_address(port: usize, vlan: Option<u16>) {
+    let (own, other) = ([NEAR, FAR][port].parse().unwrap(), BESIDE[port].parse().unwrap());
+    let set = match vlan {
+        Some(vlan) => set_vlan_addresses(port, vlan, &[other]),
+        None => set_addresses(port, &[own, other]),
+    };
+    assert_eq!(set, Ok(true));
+}
+
+/// Makes an address handle from this entry of the first port. Returns the errno.
+fn reach(device: &Device, from: u8, to: &str) -> i32 {
+    let IpAddr::V4(to) = to.parse().unwrap() else { panic!("{to}") };
+    // SAFETY: all zeros are valid attributes. The handle is destroyed once.
+    unsafe {
+        let mut attributes: ibv_ah_attr = zeroed();
+        (attributes.port_num, attributes.is_global) = (1, 1);
+        (attributes.grh.sgid_index, attributes.grh.hop_limit) = (from, 64);
+        attributes.grh.dgid.raw = to.to_ipv6_mapped().octets();
+        let handle = ibv_create_ah(device.pd.as_ptr(), &mut attributes);
+        if handle.is_null() {
+            return verbs::errno();
+        }
+        ibv_destroy_ah(handle)
+    }
+}
+
+#[test]
+fn a_vlan_that_does_not_match_is_refused_at_rtr() {
+    let [_, far] = BESIDE;
+    for (vlans, errno) in [
+        ([Some(5), Some(5)], 0),
+        ([None, None], 0),
+        ([Some(5), Some(6)], libc::ETIMEDOUT),
+        ([Some(5), None], libc::ETIMEDOUT),
+        ([None, Some(5)], libc::ETIMEDOUT),
+    ] {
+        let pair = Pair::new();
+        vlans.into_iter().enumerate().for_each(|(port, vlan)| add_address(port, vlan));
+        let [one, other] = &pair.ends;
+        let got = to_rtr(one, V2_BESIDE, far, ibv_mtu::IBV_MTU_1024, other.number());
+        assert_eq!(got, errno, "{vlans:?}");
+        assert_eq!(reach(&pair.near, V2_BESIDE, far), errno, "{vlans:?}");
+        // The VLAN has no way to the network of the ports' own addresses.
+        let own = if vlans[0].is_some() { libc::ENETUNREACH } else { 0 };
+        assert_eq!(reach(&pair.near, V2_BESIDE, FAR), own, "{vlans:?}");
+        if errno == 0 {
+            pair.connect_over([V2_BESIDE; 2], BESIDE);
+            assert_eq!(pair.send(), ibv_wc_status::IBV_WC_SUCCESS, "{vlans:?}");
+            pair.expect_message();
+        }
+        pair.close();
+    }
+}
+
+#[test]
+fn a_connection_ends_when_its_address_moves_to_another_vlan() {
+    for moved in [Some(6), None] {
+        let pair = Pair::new();
+        (0..2).for_each(|port| add_address(port, Some(5)));
+        pair.connect_over([V2_BESIDE; 2], BESIDE);
+        assert_eq!(set_vlan_addresses(1, 5, &[]), Ok(true));
+        add_address(1, moved);
+        assert_eq!(pair.send(), ibv_wc_status::IBV_WC_RETRY_EXC_ERR, "{moved:?}");
+        pair.close();
+    }
 }

@@ -144,6 +144,19 @@ pub fn query_roce_address(card: &mut Card, input: &[u8], output: &mut [u8]) -> R
     Ok(())
 }
 
+/// Returns the VLAN of an entry, if it is of one.
+fn vlan_of(address: &[u8]) -> Result<Option<u16>, Refusal> {
+    /// Names no VLAN (IEEE 802.1Q).
+    const RESERVED: u16 = 0xfff;
+    if get(address, roce_addr_layout::VLAN_VALID) == 0 {
+        return Ok(None);
+    }
+    match get(address, roce_addr_layout::VLAN_ID) as u16 {
+        RESERVED => Err(Refusal::RoceVlan),
+        vlan => Ok(Some(vlan)),
+    }
+}
+
 pub fn set_roce_address(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     use set_roce_address_in as q;
     let index = index(card, input, q::ROCE_ADDRESS_INDEX, q::VHCA_PORT_NUM)?;
@@ -151,10 +164,7 @@ pub fn set_roce_address(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(
     address.copy_from_slice(&input[q::ROCE_ADDRESS.bytes()]);
     let gid: [u8; 16] = std::array::from_fn(|i| address[i]);
     let empty = gid == [0; 16];
-    // The GID would otherwise send packets without the tag, and get those of another VLAN.
-    if !empty && get(&address, roce_addr_layout::VLAN_VALID) == 1 {
-        return Err(Refusal::RoceVlan);
-    }
+    let vlan = if empty { None } else { vlan_of(&address)? };
     let version = match get(&address, roce_addr_layout::ROCE_VERSION) {
         VERSION_1 => RoceVersion::V1,
         // Type 0 is IPv4, 1 is IPv6.
@@ -170,7 +180,7 @@ pub fn set_roce_address(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(
     }
     let mac: [u8; 6] = std::array::from_fn(|at| address[SOURCE_MAC.start + at]);
     let is_other = !empty && mac != [0; 6] && mac != identity.mac;
-    identity.gids[index] = GidEntry { gid, version, mac: is_other.then_some(mac) };
+    identity.gids[index] = GidEntry { gid, version, mac: is_other.then_some(mac), vlan };
     Ok(())
 }
 

@@ -152,7 +152,7 @@ refusals! {
     NoL2Entry = 0x5c_001a, BadResource, "the table of Ethernet addresses has no such entry";
     NoRoom = 0x5c_001b, NoResources, "the card has no memory left for the lists of pages and keys";
     Disabled = 0x5c_001c, BadResourceState, "the HCA is not enabled";
-    RoceVlan = 0x5c_001d, BadParameter, "no RoCE packet of the model has a VLAN tag, so no GID entry can have a VLAN";
+    RoceVlan = 0x5c_001d, BadParameter, "vlan_id is 4095, and no VLAN has this number";
 
     NoUar = 0x5c_0101, BadResource, "there is no such UAR page";
     UarBusy = 0x5c_0102, BadResourceState, "queues still have their doorbells on the UAR page";

@@ -22,7 +22,8 @@ pub(crate) enum Unresolved {
     Version,
 }
 
-/// The ports that this process's ports can reach by GID, at a moment.
+/// The ports that this process's ports can reach by GID, at a moment. A port of a VLAN reaches those of
+/// the same VLAN.
 pub(crate) struct Neighbours {
     /// This process's ports.
     ports: Arc<[Identity]>,
@@ -58,29 +59,38 @@ impl Neighbours {
     ) -> Result<[u8; 6], Unresolved> {
         let of_link = from.version == RoceVersion::V1 && gid::is_link_local(gid);
         if gid::is_multicast(gid) || of_link {
-            return Ok(self.address(gid));
+            return Ok(self.address(gid, from.vlan));
         }
         if gid::is_ipv4(&from.gid) != gid::is_ipv4(gid) {
             return Err(Unresolved::Family);
         }
-        match (self.known(gid), self.carrier, from.version) {
+        match (self.known(gid, from.vlan), self.carrier, from.version) {
             (Some(mac), ..) => Ok(mac),
-            (None, None, _) => self.on_view(gid),
+            (None, None, _) => self.on_view(gid, from.vlan),
+            // The question is not heard in the VLAN that the address is of.
+            _ if self.has(gid) => Err(Unresolved::Neighbour),
             (None, Some(Carrier::Udp), RoceVersion::V1) => Err(Unresolved::Version),
             _ if udp::has_route(gid, interface) => Ok(mac(gid)),
             _ => Err(Unresolved::Route),
         }
     }
 
-    /// Returns the Ethernet address of the port or group that has a GID, whether there is one or not.
-    pub(crate) fn address(&self, gid: &[u8; 16]) -> [u8; 6] {
-        let others = || self.carrier.is_none().then(|| self.on_view(gid).ok()).flatten();
-        self.known(gid).or_else(others).unwrap_or_else(|| mac(gid))
+    /// Returns the Ethernet address of the port or group that has a GID in a VLAN, whether there is one or
+    /// not.
+    pub(crate) fn address(&self, gid: &[u8; 16], vlan: Option<u16>) -> [u8; 6] {
+        let others = || self.carrier.is_none().then(|| self.on_view(gid, vlan).ok()).flatten();
+        self.known(gid, vlan).or_else(others).unwrap_or_else(|| mac(gid))
     }
 
-    /// Returns the Ethernet address of this process's port with a GID.
-    fn known(&self, gid: &[u8; 16]) -> Option<[u8; 6]> {
-        let has = |entry: &&GidEntry| !entry.is_empty() && entry.gid == *gid;
+    /// Returns whether one of this process's ports has a GID, in whatever VLAN.
+    fn has(&self, gid: &[u8; 16]) -> bool {
+        let mut entries = self.ports.iter().flat_map(|port| &port.gids);
+        entries.any(|entry| !entry.is_empty() && entry.gid == *gid)
+    }
+
+    /// Returns the Ethernet address of this process's port with a GID in a VLAN.
+    fn known(&self, gid: &[u8; 16], vlan: Option<u16>) -> Option<[u8; 6]> {
+        let has = |entry: &&GidEntry| !entry.is_empty() && entry.gid == *gid && entry.vlan == vlan;
         self.ports.iter().find_map(|port| {
             let entry = port.gids.iter().find(has)?;
             Some(entry.mac.unwrap_or(port.mac))
@@ -88,8 +98,12 @@ impl Neighbours {
     }
 
     /// Finds a port of another process on the network of ports without an interface, which has those that
-    /// any process of the machine may have. Routes lead to the networks of this process's ports.
-    fn on_view(&self, gid: &[u8; 16]) -> Result<[u8; 6], Unresolved> {
+    /// any process of the machine may have. They are of no VLAN. Routes lead to the networks of this
+    /// process's ports in the same VLAN.
+    fn on_view(&self, gid: &[u8; 16], vlan: Option<u16>) -> Result<[u8; 6], Unresolved> {
+        if vlan.is_some() {
+            return Err(self.unanswered(gid, vlan));
+        }
         let others = self.ports.len()..DEVICES;
         let [network @ .., host] = gid;
         if *network == NETWORK {
@@ -100,8 +114,16 @@ impl Neighbours {
             let is_port = others.map(port_mac).any(|mac| gid::link_local(mac) == *gid);
             return if is_port { Ok(mac(gid)) } else { Err(Unresolved::Neighbour) };
         }
-        let near = self.ports.iter().any(|port| port.gids.iter().any(|own| is_near(&own.gid, gid)));
-        Err(if near { Unresolved::Neighbour } else { Unresolved::Route })
+        Err(self.unanswered(gid, vlan))
+    }
+
+    /// Returns why a GID of a view that no port has in a VLAN is not found.
+    fn unanswered(&self, gid: &[u8; 16], vlan: Option<u16>) -> Unresolved {
+        let mut entries = self.ports.iter().flat_map(|port| &port.gids);
+        match entries.any(|own| own.vlan == vlan && is_near(&own.gid, gid)) {
+            true => Unresolved::Neighbour,
+            false => Unresolved::Route,
+        }
     }
 }
 

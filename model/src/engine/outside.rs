@@ -19,8 +19,10 @@ impl Engine {
             return Some(frame);
         }
         let Ok(route) = Route::decode(Link::Roce, &frame.0) else { return Some(frame) };
-        // RoCE v1 is not IP.
-        let Route::Ethernet { global, port: Some(port), .. } = route else { return Some(frame) };
+        // RoCE v1 is not IP, and the kernel's sockets add no VLAN tag.
+        let Route::Ethernet { global, tag: None, port: Some(port), .. } = route else {
+            return Some(frame);
+        };
         let mut outside = self.outside();
         let Some(udp) = &mut outside.udp else { return Some(frame) };
         if udp.is_here(&global.destination) {

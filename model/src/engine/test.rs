@@ -19,6 +19,7 @@ use super::Engine;
 use crate::card::{Card, Link, Sort, Timeouts};
 use crate::clock::Clock;
 use crate::command::test::{Command as FirmwareCommand, Rig};
+use crate::fabric::Carrier;
 use crate::fabric::local::socket;
 use crate::fabric::udp::Interface;
 use crate::identity::Identity;
@@ -298,7 +299,8 @@ fn route(from: &Identity, to: &Identity) -> Route {
             Route::InfiniBand { level: 0, source: from.lid, destination: to.lid, global: None }
         }
         Link::Roce => {
-            Route::Ethernet { source: from.mac, destination: to.mac, global, port: Some(0xc001) }
+            let port = Some(0xc001);
+            Route::Ethernet { source: from.mac, destination: to.mac, tag: None, global, port }
         }
     }
 }
@@ -521,7 +523,7 @@ fn engines_on_udp_reach_each_other_by_address() {
     let setup = Setup { link: Link::Roce, mtu: 4096, ..Setup::default() };
     let [.., high, low] = std::process::id().to_be_bytes();
     let mut machines = [11, 12].map(|last| {
-        let interface = Interface::find(&format!("127.{high}.{low}.{last}")).unwrap();
+        let interface = Interface::find(&format!("127.{high}.{low}.{last}"), Carrier::Udp).unwrap();
         // Two processes of each machine: the first one receives for both.
         let domain = domain();
         [(); 2].map(|()| {

@@ -33,6 +33,7 @@ fn packet(link: Link, level: u8, to: u32, psn: u32, length: usize) -> Frame {
         Link::Roce => Route::Ethernet {
             source: [2, 0, 0, 0, 0, 1],
             destination: [2, 0, 0, 0, 0, 2],
+            tag: None,
             global,
             port: Some(0xc000),
         },
@@ -318,11 +319,12 @@ fn congestion_is_marked_and_the_packet_stays_valid() {
     // And in an IPv6 header.
     let mut global = packet(Link::Roce, 0, 5, 0, 64);
     let (header, payload) = Header::decode(Link::Roce, &global.0).unwrap();
-    let Route::Ethernet { global: mut addresses, port, source, destination } = header.route else {
+    let Route::Ethernet { global: mut addresses, tag, port, source, destination } = header.route
+    else {
         panic!()
     };
     (addresses.source, addresses.destination) = ([0xfe; 16], [0xfe; 16]);
-    let route = Route::Ethernet { global: addresses, port, source, destination };
+    let route = Route::Ethernet { global: addresses, tag, port, source, destination };
     let Ok(frame) =
         Header { route, ..header }.frame(payload.len(), |_| Ok::<_, std::convert::Infallible>(()));
     global = frame;

@@ -226,7 +226,13 @@ fn a_mad_goes_as_a_datagram_to_queue_pair_1() {
     for (link, route) in [
         (
             Link::Roce,
-            Route::Ethernet { source: [2; 6], destination: [4; 6], global, port: Some(0xc000) },
+            Route::Ethernet {
+                source: [2; 6],
+                destination: [4; 6],
+                tag: None,
+                global,
+                port: Some(0xc000),
+            },
         ),
         (Link::InfiniBand, Route::InfiniBand { level: 0, source: 1, destination: 2, global: None }),
     ] {

@@ -7,6 +7,7 @@ use super::{Completion, Opcode, Origin, Syndrome};
 use crate::card::Card;
 use crate::cost::Failure;
 use crate::object::{CQE, Entry, Service, Srq, State};
+use crate::work::TAGGED;
 
 /// CQE opcodes (`mlx5dv.h`, `MLX5_CQE_*`).
 mod opcode {
@@ -77,6 +78,11 @@ impl Card {
                     let flags = u32::from(grh) << 28 | u32::from(sl & 0xf) << 24 | peer & COUNTER;
                     cqe[24..28].copy_from_slice(&flags.to_be_bytes());
                     cqe[36..40].copy_from_slice(&completion.immediate);
+                    if let Some(tag) = completion.tag {
+                        // Linux, `handle_responder` of mlx5_ib.
+                        cqe[29] |= TAGGED;
+                        cqe[30..32].copy_from_slice(&tag.control().to_be_bytes());
+                    }
                 }
                 cqe[44..48].copy_from_slice(&completion.length.to_be_bytes());
                 cqe[48..56].copy_from_slice(&self.stamp(format).to_be_bytes());

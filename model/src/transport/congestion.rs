@@ -13,7 +13,7 @@
 use super::Parameters;
 use crate::card::{Card, Destination, parameter};
 use crate::object::Service;
-use crate::wire::{Ecn, Header, MULTICAST, Opcode, Route};
+use crate::wire::{Ecn, Header, MULTICAST, Opcode, Route, Tag};
 
 /// Class of notifications.
 const CLASS: u8 = (parameter::CNP_DSCP as u8) << 2;
@@ -70,8 +70,9 @@ impl Congestion {
         }
         card.congestion.sent += 1;
         let mut route = header.route.reverse();
-        if let Route::Ethernet { global, .. } = &mut route {
+        if let Route::Ethernet { global, tag, .. } = &mut route {
             global.traffic_class = CLASS | Ecn::NotCapable as u8;
+            *tag = tag.map(|tag| Tag { priority: parameter::CNP_802P_PRIO as u8, ..tag });
         }
         let opcode = Opcode::CongestionNotification;
         let header = Header { becn: true, ..Header::new(route, opcode, own.p_key, sender, 0) };

@@ -152,7 +152,9 @@ impl Card {
         let packet = Packet { header: &header, payload: &frame.0[range], bytes: &frame.0 };
         let to = header.route.to();
         if header.destination == MULTICAST && (to.is_group() || self.identity.has_address(to)) {
-            if header.route.group().is_none_or(|group| self.objects.groups.of(group).is_empty()) {
+            if header.route.group().is_none_or(|group| self.objects.groups.of(group).is_empty())
+                || !self.identity.is_in_vlan_of(&header.route)
+            {
                 return Err(Dropped::Destination);
             }
             self.count_received(frame);

@@ -175,7 +175,7 @@ fn leads_back(to: &Route, from: &Route) -> bool {
             _ => destination == source,
         },
         (Route::Ethernet { global, .. }, Route::Ethernet { global: other, .. }) => {
-            same(global, other) && to.version() == from.version()
+            same(global, other) && (to.version(), to.vlan()) == (from.version(), from.vlan())
         }
         _ => false,
     }
@@ -241,7 +241,8 @@ fn route(qp: &Qp, identity: &Identity, which: Field) -> Route {
                 }
                 (RoceVersion::V2, port) => Some(port),
             };
-            Route::Ethernet { source, destination, global, port }.with_ecn(Ecn::Capable)
+            let tag = identity.tag(index, path(ads::ETH_PRIO) as u8);
+            Route::Ethernet { source, destination, tag, global, port }.with_ecn(Ecn::Capable)
         }
     }
 }

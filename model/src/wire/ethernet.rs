@@ -25,11 +25,44 @@ pub const ROCE_V1: u16 = 0x8915;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
+/// An 802.1Q tag: the VLAN of a frame and its priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tag {
+    /// Number of the VLAN, 12 bits. A frame with number 0 is of no VLAN.
+    pub vlan: u16,
+    /// Priority, three bits.
+    pub priority: u8,
+}
+
+impl Tag {
+    /// Returns the control information. No frame of the model may be dropped before others (DEI is 0).
+    pub fn control(self) -> u16 {
+        u16::from(self.priority & 7) << 13 | self.vlan & 0xfff
+    }
+
+    /// Returns the tag that has this control information.
+    pub fn of_control(control: u16) -> Self {
+        Self { vlan: control & 0xfff, priority: (control >> 13) as u8 }
+    }
+
+    /// Returns the tag of a frame, if it has one.
+    pub fn of_frame(frame: &[u8]) -> Option<Self> {
+        let control = word(frame, HEADER)?;
+        (word(frame, HEADER - 2)? == VLAN).then(|| Self::of_control(control))
+    }
+}
+
+/// Returns the bytes of a frame's addresses, 802.1Q tag and type.
+pub fn header(frame: &[u8]) -> usize {
+    HEADER + if Tag::of_frame(frame).is_some() { TAG } else { 0 }
+}
+
 /// Whether a frame is a packet of RoCE, whole or damaged: the type of RoCE v1, or UDP to the port of
-/// RoCEv2 in IPv4 without options or in IPv6, without a VLAN tag, and not a fragment.
+/// RoCEv2 in IPv4 without options or in IPv6, and not a fragment. It may have an 802.1Q tag.
 pub fn is_roce(frame: &[u8]) -> bool {
-    let Some(packet) = frame.get(HEADER..) else { return false };
-    let udp = match (word(frame, HEADER - 2), packet.first()) {
+    let start = header(frame);
+    let Some(packet) = frame.get(start..) else { return false };
+    let udp = match (word(frame, start - 2), packet.first()) {
         (Some(ROCE_V1), _) => return true,
         (Some(IPV4), Some(0x45)) if packet.get(9) == Some(&UDP) => {
             // Offset, or more to come.

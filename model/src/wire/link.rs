@@ -21,7 +21,16 @@ impl Link {
         }
     }
 
-    /// Returns the bytes of a frame before the headers that the ICRC covers: the Ethernet header.
+    /// Returns the bytes of a whole frame before the headers that the ICRC covers: the Ethernet header,
+    /// with a VLAN tag.
+    pub fn header_of(self, frame: &[u8]) -> usize {
+        match self {
+            Self::InfiniBand => 0,
+            Self::Roce => ethernet::header(frame),
+        }
+    }
+
+    /// Returns the bytes of a frame's Ethernet header without a VLAN tag.
     pub fn header(self) -> usize {
         match self {
             Self::InfiniBand => 0,

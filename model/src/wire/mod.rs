@@ -23,6 +23,7 @@ mod service;
 mod tests;
 
 pub use address::{LinkAddress, Way};
+pub use ethernet::Tag;
 pub use link::Link;
 pub use opcode::Opcode;
 pub use packet::{Acknowledge, Aeth, AtomicEth, DcEth, Deth, Header, Malformed, NakCode, Reth};
@@ -42,8 +43,8 @@ pub enum Direction {
 }
 
 /// One frame as it is on the link. On InfiniBand: LRH, optional GRH, transport headers and ICRC. On
-/// Ethernet: addresses and type; in packets of the transport, IP, UDP, transport headers and ICRC
-/// follow. The checksums of the link itself (VCRC, FCS) are not part of it.
+/// Ethernet: addresses, perhaps a VLAN tag, and type; in packets of the transport, IP, UDP, transport
+/// headers and ICRC follow. The checksums of the link itself (VCRC, FCS) are not part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame(
     /// Its bytes.

@@ -291,7 +291,7 @@ impl Header {
         fill(&mut to[payload..payload + length])?;
         // All headers are complete, so the packet has an ICRC.
         let link = self.link();
-        to.extend_from_slice(&icrc(link, &to[link.header()..]).unwrap_or_default());
+        to.extend_from_slice(&icrc(link, &to[link.header_of(&to)..]).unwrap_or_default());
         Ok(Frame::new(to))
     }
 
@@ -325,7 +325,7 @@ impl Header {
         let destination = rest.word()?;
         let psn = rest.word()?;
         // The route has been read, so the packet is longer than the link's header.
-        let checked = bytes.get(link.header()..covered).and_then(|bytes| icrc(link, bytes));
+        let checked = bytes.get(link.header_of(bytes)..covered).and_then(|bytes| icrc(link, bytes));
         if checked.ok_or(Malformed::Short)? != bytes[covered..] {
             return Err(Malformed::Icrc);
         }

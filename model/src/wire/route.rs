@@ -1,7 +1,7 @@
 //! The addressing of a packet: LRH and GRH on InfiniBand, Ethernet addresses, IP and UDP on
 //! Ethernet.
 
-use super::ethernet::{self, HEADER};
+use super::ethernet::{self, HEADER, TAG, Tag};
 use super::packet::Malformed;
 use super::{Link, LinkAddress, gid};
 
@@ -94,6 +94,8 @@ pub enum Route {
         source: [u8; 6],
         /// Ethernet address of the receiving port, or of a group.
         destination: [u8; 6],
+        /// VLAN tag of the Ethernet header, if it has one.
+        tag: Option<Tag>,
         /// Addresses.
         global: Global,
         /// UDP source port of version 2. Version 1 has no UDP header.
@@ -106,10 +108,18 @@ impl Route {
     pub fn with_ecn(self, ecn: Ecn) -> Self {
         match self {
             Self::InfiniBand { .. } | Self::Ethernet { port: None, .. } => self,
-            Self::Ethernet { source, destination, global, port } => {
-                Self::Ethernet { source, destination, global: global.with_ecn(ecn), port }
-            }
+            Self::Ethernet { global, .. } => self.with_global(global.with_ecn(ecn)),
         }
+    }
+
+    /// The same route with other global addresses. A route without global addresses stays as it is.
+    fn with_global(mut self, new: Global) -> Self {
+        if let Self::Ethernet { global, .. } | Self::InfiniBand { global: Some(global), .. } =
+            &mut self
+        {
+            *global = new;
+        }
+        self
     }
 
     /// Returns the destination as a key: its GID on Ethernet, its LID on InfiniBand.
@@ -134,9 +144,10 @@ impl Route {
                 destination: source,
                 global: global.map(turn),
             },
-            Self::Ethernet { source, destination, global, port } => Self::Ethernet {
+            Self::Ethernet { source, destination, tag, global, port } => Self::Ethernet {
                 source: destination,
                 destination: source,
+                tag,
                 global: turn(global),
                 port,
             },
@@ -165,29 +176,48 @@ impl Route {
         }
     }
 
+    /// Returns the VLAN tag of the Ethernet header, if it has one.
+    pub fn tag(&self) -> Option<Tag> {
+        match self {
+            Self::Ethernet { tag, .. } => *tag,
+            Self::InfiniBand { .. } => None,
+        }
+    }
+
+    /// Returns the VLAN whose tag it has; 0 for none (IEEE 802.1Q: a tag of VLAN 0 has a priority alone).
+    pub fn vlan(&self) -> u16 {
+        self.tag().map_or(0, |tag| tag.vlan)
+    }
+
+    /// Bytes before the network's header: of the Ethernet header, or of the LRH.
+    fn link_len(&self) -> usize {
+        match self {
+            Self::InfiniBand { .. } => LRH,
+            Self::Ethernet { tag: None, .. } => HEADER,
+            Self::Ethernet { tag: Some(_), .. } => HEADER + TAG,
+        }
+    }
+
     /// Bytes of the headers before the BTH.
     pub fn len(&self) -> usize {
-        match self {
-            Self::InfiniBand { global: None, .. } => LRH,
-            Self::InfiniBand { .. } => LRH + GRH,
-            Self::Ethernet { port: None, .. } => HEADER + GRH,
-            Self::Ethernet { global, .. } if is_ipv4(global) => HEADER + IPV4 + UDP,
-            Self::Ethernet { .. } => HEADER + GRH + UDP,
-        }
+        let network = match self {
+            Self::InfiniBand { global: None, .. } => 0,
+            Self::InfiniBand { .. } | Self::Ethernet { port: None, .. } => GRH,
+            Self::Ethernet { global, .. } if is_ipv4(global) => IPV4 + UDP,
+            Self::Ethernet { .. } => GRH + UDP,
+        };
+        self.link_len() + network
     }
 
     /// Returns the header that a datagram's receiver sees of a packet with this route: the GRH, the
     /// IPv6 header in its place, or an IPv4 header in the last bytes of the GRH's space. `None` if
     /// the packet has no such header.
     pub fn shown(&self, packet: &[u8]) -> Option<[u8; GRH]> {
-        let (header, at) = match self {
-            Self::InfiniBand { global: None, .. } => return None,
-            Self::InfiniBand { .. } => (packet.get(LRH..LRH + GRH)?, 0),
-            Self::Ethernet { .. } if self.has_ipv4() => {
-                (packet.get(HEADER..HEADER + IPV4)?, GRH - IPV4)
-            }
-            Self::Ethernet { .. } => (packet.get(HEADER..HEADER + GRH)?, 0),
-        };
+        if !self.is_global() {
+            return None;
+        }
+        let (start, length) = (self.link_len(), if self.has_ipv4() { IPV4 } else { GRH });
+        let (header, at) = (packet.get(start..start + length)?, GRH - length);
         let mut shown = [0; GRH];
         shown[at..].copy_from_slice(header);
         Some(shown)
@@ -242,9 +272,13 @@ impl Route {
                     encode_ipv6(global, rest, NEXT_HEADER_IBA, to);
                 }
             }
-            Self::Ethernet { source, destination, global, port } => {
+            Self::Ethernet { source, destination, tag, global, port } => {
                 to.extend_from_slice(destination);
                 to.extend_from_slice(source);
+                if let Some(tag) = tag {
+                    to.extend_from_slice(&ethernet::VLAN.to_be_bytes());
+                    to.extend_from_slice(&tag.control().to_be_bytes());
+                }
                 let Some(port) = port else {
                     to.extend_from_slice(&ethernet::ROCE_V1.to_be_bytes());
                     return encode_ipv6(global, rest, NEXT_HEADER_IBA, to);
@@ -288,14 +322,16 @@ impl Route {
             // RoCE v1 has no such bits.
             (Ok(Self::Ethernet { port: None, .. }), Link::Roce) => {}
             (Ok(route), Link::Roce) if route.has_ipv4() => {
-                let header = &mut bytes[HEADER..][..IPV4];
+                let header = &mut bytes[route.link_len()..][..IPV4];
                 header[1] |= Ecn::Experienced as u8;
                 header[10..12].fill(0);
                 let sum = checksum(header).to_be_bytes();
                 header[10..12].copy_from_slice(&sum);
             }
             // The traffic class is bits 4 to 11 of an IPv6 header.
-            (Ok(_), Link::Roce) => bytes[HEADER + 1] |= (Ecn::Experienced as u8) << 4,
+            (Ok(route), Link::Roce) => {
+                bytes[route.link_len() + 1] |= (Ecn::Experienced as u8) << 4;
+            }
         }
     }
 
@@ -433,19 +469,21 @@ fn decode_ipv4(bytes: &[u8]) -> Result<Global, Malformed> {
 }
 
 fn decode_roce(bytes: &[u8]) -> Result<Route, Malformed> {
-    let (link, packet) = bytes.split_at_checked(HEADER).ok_or(Malformed::Short)?;
+    let tag = Tag::of_frame(bytes);
+    let header = ethernet::header(bytes);
+    let (link, packet) = bytes.split_at_checked(header).ok_or(Malformed::Short)?;
     let mac = |at: usize| std::array::from_fn(|byte| link[at + byte]);
     let (destination, source) = (mac(0), mac(6));
-    let (global, length) = match be16(link, HEADER - 2) {
+    let (global, length) = match be16(link, header - 2) {
         ethernet::IPV4 => (decode_ipv4(packet)?, IPV4),
         ethernet::IPV6 => (decode_ipv6(packet, NEXT_HEADER_UDP)?, GRH),
         ethernet::ROCE_V1 => {
             let global = decode_ipv6(packet, NEXT_HEADER_IBA)?;
-            return Ok(Route::Ethernet { source, destination, global, port: None });
+            return Ok(Route::Ethernet { source, destination, tag, global, port: None });
         }
         _ => return Err(Malformed::Route),
     };
-    let at = HEADER + length;
+    let at = header + length;
     if bytes.len() < at + UDP {
         return Err(Malformed::Short);
     }
@@ -455,7 +493,8 @@ fn decode_roce(bytes: &[u8]) -> Result<Route, Malformed> {
     if usize::from(be16(bytes, at + 4)) != bytes.len() - at {
         return Err(Malformed::Length);
     }
-    let route = Route::Ethernet { source, destination, global, port: Some(be16(bytes, at)) };
+    let port = Some(be16(bytes, at));
+    let route = Route::Ethernet { source, destination, tag, global, port };
     // Mapped addresses in an IPv6 header would be sent back in an IPv4 one.
     if route.len() != at + UDP {
         return Err(Malformed::Route);

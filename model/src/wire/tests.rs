@@ -1,6 +1,6 @@
 //! Tests of addresses, and of which Ethernet frames are packets of the transport.
 
-use super::{Ecn, Frame, Global, Header, Link, LinkAddress, Opcode, Route, mac};
+use super::{Ecn, Frame, Global, Header, Link, LinkAddress, Opcode, Route, Tag, mac};
 
 fn mapped(host: u8) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, host]
@@ -15,7 +15,7 @@ const TO: [u8; 6] = [2, 1, 2, 3, 4, 6];
 
 fn roce(source: [u8; 16], destination: [u8; 16]) -> Route {
     let global = Global { traffic_class: 0, flow_label: 0, hop_limit: 64, source, destination };
-    Route::Ethernet { source: FROM, destination: TO, global, port: Some(0xc001) }
+    Route::Ethernet { source: FROM, destination: TO, tag: None, global, port: Some(0xc001) }
 }
 
 fn packet(route: Route) -> Frame {
@@ -65,15 +65,44 @@ fn frame_that_is_not_udp_to_the_port_of_roce_is_no_packet_of_the_transport() {
         frame.0[at] = byte;
         assert!(!frame.is_transport(Link::Roce), "byte {at}");
     }
-    let mut tagged = v4.0[..12].to_vec();
-    tagged.extend_from_slice(&[0x81, 0, 0, 5]);
-    tagged.extend_from_slice(&v4.0[12..]);
-    assert!(!Frame::new(tagged).is_transport(Link::Roce));
+    // A service tag, and two tags.
+    for tags in [&[0x88, 0xa8, 0, 5][..], &[0x81, 0, 0, 5, 0x81, 0, 0, 6]] {
+        let frame = [&v4.0[..12], tags, &v4.0[12..]].concat();
+        assert!(!Frame::new(frame).is_transport(Link::Roce), "{tags:?}");
+    }
     for length in 0..38 {
         assert!(!Frame::new(v4.0[..length].to_vec()).is_transport(Link::Roce));
     }
     // A damaged packet is still one of the transport.
     assert!(Frame::new(v4.0[..v4.0.len() - 1].to_vec()).is_transport(Link::Roce));
+}
+
+#[test]
+fn a_tagged_frame_is_the_untagged_one_with_four_bytes_more() {
+    for gid in [mapped, link_local] {
+        for version in [None, Some(0xc001)] {
+            let mut route = roce(gid(1), gid(2));
+            let Route::Ethernet { tag, port, .. } = &mut route else { panic!() };
+            (*tag, *port) = (None, version);
+            let plain = packet(route);
+            let Route::Ethernet { tag, .. } = &mut route else { panic!() };
+            *tag = Some(Tag { vlan: 0x123, priority: 5 });
+            let tagged = packet(route);
+            let expected = [&plain.0[..12], &[0x81, 0, 0xa1, 0x23], &plain.0[12..]].concat();
+            assert_eq!(tagged.0, expected);
+            assert!(tagged.is_transport(Link::Roce));
+            let (header, _) = Header::decode(Link::Roce, &tagged.0).unwrap();
+            assert_eq!((header.route, header.route.reverse().tag()), (route, route.tag()));
+            // A frame that may be dropped before others (DEI) is of the same VLAN.
+            let mut eligible = tagged.clone();
+            eligible.0[14] |= 0x10;
+            assert_eq!(Route::decode(Link::Roce, &eligible.0), Ok(route));
+            for length in 0..tagged.0.len() {
+                let cut = &tagged.0[..length];
+                assert!(Header::decode(Link::Roce, cut).is_err(), "{length}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -98,14 +127,16 @@ fn groups_are_told_from_ports() {
 
 #[test]
 fn answer_has_the_hop_limit_of_a_new_packet_and_no_mark() {
-    let Route::Ethernet { source, destination, global, port } = roce(mapped(1), mapped(2)) else {
+    let Route::Ethernet { source, destination, tag, global, port } = roce(mapped(1), mapped(2))
+    else {
         panic!()
     };
     let met = Global { hop_limit: 7, traffic_class: 0x68, ..global }.with_ecn(Ecn::Experienced);
-    let request = Route::Ethernet { source, destination, global: met, port };
+    let request = Route::Ethernet { source, destination, tag, global: met, port };
     let turned = Global { source: met.destination, destination: met.source, ..met };
     let expected = Global { hop_limit: 64, traffic_class: 0x68, ..turned };
-    let back = Route::Ethernet { source: destination, destination: source, global: expected, port };
+    let (source, destination) = (destination, source);
+    let back = Route::Ethernet { source, destination, tag, global: expected, port };
     assert_eq!(request.answer(), back);
     let infiniband = Route::InfiniBand { level: 3, source: 1, destination: 2, global: Some(met) };
     let back = Route::InfiniBand {

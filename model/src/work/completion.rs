@@ -1,6 +1,7 @@
 //! Completions, as the transport reports them.
 
 use super::{QpEvent, Seen, Syndrome, Tagged, Taken};
+use crate::wire::Tag;
 
 /// The queue that a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub struct Completion {
     pub source: (u16, u8),
     /// Datagram: its sender's queue pair, and whether it came with a GRH.
     pub sender: Option<(u32, bool)>,
+    /// Datagram: the VLAN tag that it came with.
+    pub tag: Option<Tag>,
     /// Ethernet: fields of the frame's headers.
     pub ethernet: Option<Seen>,
     /// Tag-matching SRQ: the tag event.
@@ -73,6 +76,7 @@ impl Completion {
             inline: None,
             source: (0, 0),
             sender: None,
+            tag: None,
             ethernet: None,
             tagged: None,
         }

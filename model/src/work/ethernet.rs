@@ -1,6 +1,6 @@
 //! The Ethernet parts of WQEs and CQEs.
 
-use crate::wire::ethernet::{HEADER, Headers, Network, Transport, folded};
+use crate::wire::ethernet::{HEADER, Headers, Network, TAG, Transport, folded};
 
 /// The Ethernet segment of a send WQE (`mlx5dv.h`, `mlx5_wqe_eth_seg`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub struct Seen {
 const L2_OK: u8 = 1;
 const L3_OK: u8 = 2;
 const L4_OK: u8 = 4;
-/// Bit of the byte of header types that says that a VLAN tag was taken out.
-const STRIPPED: u8 = 1;
+/// Bit of the byte of header types that says that the CQE has the control information of a VLAN tag.
+pub const TAGGED: u8 = 1;
 
 impl Seen {
     /// Looks at a frame.
@@ -80,9 +80,11 @@ impl Seen {
                 }
             }
         };
+        let tag_length = if headers.vlan.is_some() { TAG } else { 0 };
         Self {
             hash,
-            checksum: folded(frame.get(HEADER..).unwrap_or_default()),
+            // From IP on, without VLAN tags (Linux, `mlx5e_handle_csum`).
+            checksum: folded(frame.get(HEADER + tag_length..).unwrap_or_default()),
             ok,
             kinds: transport << 4 | network << 2,
             tag,
@@ -97,7 +99,7 @@ impl Seen {
         cqe[16] = self.hash.1;
         cqe[20..22].copy_from_slice(&self.checksum.to_be_bytes());
         cqe[28] = self.ok;
-        cqe[29] = self.kinds | if self.stripped.is_some() { STRIPPED } else { 0 };
+        cqe[29] = self.kinds | if self.stripped.is_some() { TAGGED } else { 0 };
         cqe[30..32].copy_from_slice(&self.stripped.unwrap_or(0).to_be_bytes());
         // Where others have the queue pair, the flow.
         cqe[56..60].copy_from_slice(&self.tag.to_be_bytes());

@@ -19,7 +19,7 @@ mod wqe;
 
 pub use access::{Access, Denied};
 pub use completion::{Completion, Opcode, Origin, Outcome};
-pub use ethernet::{EthernetSegment, Part, Seen};
+pub use ethernet::{EthernetSegment, Part, Seen, TAGGED};
 pub(crate) use event::CqFailure;
 pub use event::{QpEvent, SrqEvent, TargetEvent};
 pub use extended::{LARGEST, LOG_MAX_ATOMIC, Local, Masked, Until, answered};

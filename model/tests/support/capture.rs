@@ -14,6 +14,8 @@ use super::installed;
 
 /// Bytes of an Ethernet header, of an ERF record's header, and of an InfiniBand packet's VCRC.
 const ETHERNET: usize = 14;
+/// Bytes of a VLAN tag.
+const TAG: usize = 4;
 const ERF: usize = 16;
 const VCRC: usize = 2;
 
@@ -69,8 +71,9 @@ impl Passed {
         if self.link == Link::InfiniBand {
             return Some(&self.bytes);
         }
-        let packet = &self.bytes[ETHERNET..];
-        let (protocol, udp) = match self.bytes[12..ETHERNET] {
+        let header = ETHERNET + if self.vlan().is_some() { TAG } else { 0 };
+        let packet = &self.bytes[header..];
+        let (protocol, udp) = match self.bytes[header - 2..header] {
             // RoCE v1.
             [0x89, 0x15] => return Some(packet),
             [0x08, 0x00] => (packet[9], 20),
@@ -78,6 +81,16 @@ impl Passed {
             _ => return None,
         };
         (protocol == 17 && packet[udp + 2..udp + 4] == 4791u16.to_be_bytes()).then_some(packet)
+    }
+
+    /// The VLAN of an Ethernet frame with a tag.
+    pub fn vlan(&self) -> Option<u16> {
+        match self.bytes[12..ETHERNET + 2] {
+            [0x81, 0x00, high, low] if self.link == Link::Roce => {
+                Some(u16::from_be_bytes([high, low]) & 0xfff)
+            }
+            _ => None,
+        }
     }
 
     /// Bytes before the BTH of a packet of the transport.
@@ -175,22 +188,29 @@ pub fn read(capture: &Path) -> Vec<Passed> {
 pub fn dissect(capture: &Path) -> Vec<Option<u8>> {
     /// Severities are flags in the upper half. What is malformed is an error, 0x800000.
     const WARNING: u32 = 0x60_0000;
+    let shown =
+        fields(capture, &["infiniband.bth.opcode", "_ws.expert.severity", "_ws.expert.message"]);
+    let opcode = |line: &Vec<String>| {
+        let mut severities = line[1].split(',').filter(|severity| !severity.is_empty());
+        let is_doubt = |severity: &str| severity.parse::<u32>().expect("a number") >= WARNING;
+        assert!(!severities.any(is_doubt), "{}: {line:?}", capture.display());
+        line[0].parse().ok()
+    };
+    shown.iter().map(opcode).collect()
+}
+
+/// What tshark makes of a capture: the values of these fields of each frame.
+#[track_caller]
+pub fn fields(capture: &Path, names: &[&str]) -> Vec<Vec<String>> {
     let mut command = installed("tshark");
     // RoCE over IPv6 has no UDP checksum, which the dissector takes for a fault.
     command.args(["-o", "udp.ignore_ipv6_zero_checksum:TRUE", "-T", "fields"]);
-    for field in ["infiniband.bth.opcode", "_ws.expert.severity", "_ws.expert.message"] {
-        command.args(["-e", field]);
+    for name in names {
+        command.args(["-e", name]);
     }
     let output = command.arg("-r").arg(capture).output().expect("tshark starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     let (found, said) = (text(output.stdout), text(output.stderr));
     assert!(output.status.success(), "{}: {said}", capture.display());
-    let opcode = |line: &str| {
-        let fields: Vec<&str> = line.split('\t').collect();
-        let mut severities = fields[1].split(',').filter(|severity| !severity.is_empty());
-        let is_doubt = |severity: &str| severity.parse::<u32>().expect("a number") >= WARNING;
-        assert!(!severities.any(is_doubt), "{}: {line}", capture.display());
-        fields[0].parse().ok()
-    };
-    found.lines().map(opcode).collect()
+    found.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }

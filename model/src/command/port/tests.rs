@@ -109,3 +109,36 @@ fn address_that_comes_with_a_gid_is_one_of_the_ports() {
     assert!(!rig.card.identity.has_address(LinkAddress::Mac(MAC)));
     assert_eq!(rig.card.identity.addresses().count(), 1);
 }
+
+#[test]
+fn an_entry_may_be_of_a_vlan() {
+    let mut rig = Rig::on(Link::Roce);
+    let index = set_roce_address_in::ROCE_ADDRESS_INDEX;
+    let set = |rig: &mut Rig, at: u64, valid: u64, vlan: u64| {
+        let mut address = [0u8; 32];
+        address[10..16].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
+        roce_addr_layout::ROCE_VERSION.set(&mut address, 2);
+        roce_addr_layout::VLAN_VALID.set(&mut address, valid);
+        roce_addr_layout::VLAN_ID.set(&mut address, vlan);
+        let mut set = Command::new(opcode::SET_ROCE_ADDRESS, 0x10).set(index, at);
+        set.0.extend_from_slice(&address);
+        rig.run(&set).map(|_| address)
+    };
+    // The same address without a VLAN, in one, and in another. A number alone makes no VLAN.
+    for (at, valid, vlan, expected) in
+        [(1, 0, 0, None), (2, 1, 5, Some(5)), (3, 1, 4094, Some(4094)), (4, 0, 5, None)]
+    {
+        let address = set(&mut rig, at, valid, vlan).unwrap();
+        assert_eq!(rig.card.identity.entry(at as usize).vlan, expected);
+        let query = Command::new(opcode::QUERY_ROCE_ADDRESS, 0x10).set(index, at);
+        assert_eq!(rig.run(&query).unwrap()[0x10..0x30], address);
+    }
+    assert!(set(&mut rig, 2, 1, 4095).is_err());
+    assert_eq!(rig.card.identity.entry(2).vlan, Some(5), "a refused command changes nothing");
+    // The driver clears an entry by zeros alone.
+    let mut clear = Command::new(opcode::SET_ROCE_ADDRESS, 0x10).set(index, 2u64);
+    clear.0.extend_from_slice(&[0; 32]);
+    rig.run(&clear).unwrap();
+    let cleared = rig.card.identity.entry(2);
+    assert_eq!((cleared.gid, cleared.vlan), ([0; 16], None));
+}

@@ -395,12 +395,13 @@ fn set_roce_address(_: &mut Rig) -> Case {
     let set = Command::new(opcode::SET_ROCE_ADDRESS, 0x30)
         .set(q::ROCE_ADDRESS_INDEX, 2u64)
         .set(Field::new(0x10 + 8, 31, 64), 0xffff_0a00_0001u64)
-        .set(version, 2u64);
+        .set(version, 2u64)
+        .set(roce_addr_layout::VLAN_VALID.within(q::ROCE_ADDRESS), 1u64);
     Case::anyones(set)
         .refuses(q::ROCE_ADDRESS_INDEX, 255u64, Refusal::GidIndex)
         .refuses(q::VHCA_PORT_NUM, 2u64, Refusal::Port)
         .refuses(version, 1u64, Refusal::RoceVersion)
         .refuses(kind, 2u64, Refusal::RoceVersion)
-        .refuses(roce_addr_layout::VLAN_VALID.within(q::ROCE_ADDRESS), 1u64, Refusal::RoceVlan)
+        .refuses(roce_addr_layout::VLAN_ID.within(q::ROCE_ADDRESS), 4095u64, Refusal::RoceVlan)
         .elsewhere(Refusal::NotRoce)
 }

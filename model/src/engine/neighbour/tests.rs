@@ -43,7 +43,7 @@ fn a_view_has_the_ports_of_the_machine_and_no_route() {
     }
     let ipv4 = GidEntry::new(ip("198.18.0.1"), V2);
     assert_eq!(neighbours.find(&ipv4, &ip("2001:db8::1"), 0), Err(Unresolved::Family));
-    assert_eq!(neighbours.address(&ip("10.9.9.9")), mac(&ip("10.9.9.9")));
+    assert_eq!(neighbours.address(&ip("10.9.9.9"), None), mac(&ip("10.9.9.9")));
 }
 
 #[test]
@@ -82,4 +82,35 @@ fn a_port_on_an_interface_has_the_routes_of_the_machine() {
     // No port has the address of all (RFC 919).
     let machine = on(Carrier::Machine);
     assert_eq!(find(&machine, "255.255.255.255", V2), Err(Unresolved::Route));
+}
+
+#[test]
+fn ports_reach_those_of_their_own_vlan() {
+    let of = |text: &str, vlan: Option<u16>| GidEntry { vlan, ..GidEntry::new(ip(text), V2) };
+    let mut ports = identities(3, Link::Roce, 0);
+    ports[0].gids = vec![of("192.0.2.1", Some(5)), of("192.0.2.1", None)];
+    // The same address, at one port in VLAN 5, at another one in none.
+    ports[1].gids = vec![of("192.0.2.2", Some(5)), of("192.0.2.3", Some(6))];
+    ports[2].gids = vec![of("192.0.2.2", None)];
+    let all = |carrier| Neighbours { ports: ports.clone().into(), carrier };
+    let view = all(None);
+    let far = ip("192.0.2.2");
+    assert_eq!(view.find(&of("192.0.2.1", Some(5)), &far, 0), Ok(port_mac(1)));
+    assert_eq!(view.find(&of("192.0.2.1", None), &far, 0), Ok(port_mac(2)));
+    assert_eq!(view.address(&far, Some(5)), port_mac(1));
+    assert_eq!(view.address(&far, None), port_mac(2));
+    for (vlan, to, error) in [
+        // Nobody answers in the VLAN's network. Another VLAN has no such network.
+        (Some(5), "192.0.2.3", Unresolved::Neighbour),
+        (Some(7), "192.0.2.3", Unresolved::Route),
+        // Ports of other processes are of no VLAN.
+        (Some(5), "198.18.0.9", Unresolved::Route),
+        (None, "192.0.2.3", Unresolved::Neighbour),
+    ] {
+        assert_eq!(view.find(&of("192.0.2.1", vlan), &ip(to), 0), Err(error), "{vlan:?} to {to}");
+    }
+    let machine = all(Some(Carrier::Machine));
+    assert_eq!(machine.find(&of("192.0.2.1", Some(5)), &far, 0), Ok(port_mac(1)));
+    let lost = machine.find(&of("192.0.2.1", Some(7)), &far, 0);
+    assert_eq!(lost, Err(Unresolved::Neighbour));
 }

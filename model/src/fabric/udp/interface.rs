@@ -7,9 +7,10 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use super::{listing, socket};
+use crate::fabric::Carrier;
 use crate::identity::{GidEntry, Identity};
 use crate::private::{files, system};
-use crate::wire::{ethernet, gid, mac};
+use crate::wire::{RoceVersion, ethernet, gid, mac};
 
 /// Most addresses of a port. Each has two entries of its GID table.
 const ADDRESSES: usize = 8;
@@ -17,6 +18,49 @@ const ADDRESSES: usize = 8;
 const OUI: u64 = 0x0050_6b4b << 40;
 /// The flag of an IPv6 address that another node has (`IFA_F_DADFAILED`).
 pub(super) const DUPLICATE: u32 = 0x08;
+
+/// The addresses of a port's network interface, and of the VLANs on top of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    /// Addresses of the interface itself.
+    pub own: Vec<[u8; 16]>,
+    /// The VLANs.
+    pub vlans: Vec<Vlan>,
+}
+
+impl Addresses {
+    /// Returns the entries of RoCE v1 that a port with this Ethernet address gets for them. Each has one of
+    /// RoCE v2 beside it.
+    pub(crate) fn entries(&self, mac: [u8; 6]) -> impl Iterator<Item = GidEntry> {
+        let own = self.own.iter().map(|gid| GidEntry::new(*gid, RoceVersion::V1));
+        own.chain(self.vlans.iter().flat_map(move |vlan| vlan.entries(mac)))
+    }
+}
+
+/// The network interface of a VLAN on top of a port's interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Vlan {
+    /// The number of the VLAN.
+    pub id: u16,
+    /// The name of the interface.
+    pub name: String,
+    /// The number of the interface.
+    pub index: u32,
+    /// The Ethernet address of the interface.
+    pub mac: [u8; 6],
+    /// Its addresses.
+    pub gids: Vec<[u8; 16]>,
+}
+
+impl Vlan {
+    fn entries(&self, mac: [u8; 6]) -> impl Iterator<Item = GidEntry> {
+        let other = (self.mac != mac).then_some(self.mac);
+        self.gids.iter().map(move |gid| {
+            let entry = GidEntry::new(*gid, RoceVersion::V1).in_vlan(self.id);
+            GidEntry { mac: other, ..entry }
+        })
+    }
+}
 
 /// A network interface, or one address of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,15 +79,19 @@ pub(crate) struct Interface {
     pub gids: Vec<[u8; 16]>,
     /// The only address of it that counts, if there is one.
     only: Option<[u8; 16]>,
+    /// The VLANs on top of it, with the addresses that they have at first.
+    pub vlans: Vec<Vlan>,
+    /// The carrier of the port's packets.
+    carrier: Carrier,
 }
 
 impl Interface {
     /// Finds an interface by its name or by one of its addresses. An address stands for itself
-    /// alone, a name for all addresses.
+    /// alone, a name for all addresses and, with a carrier that tags packets, for those of its VLANs.
     ///
     /// # Errors
     /// A text that says what is wrong with the interface, and the cure.
-    pub(crate) fn find(which: &str) -> Result<Self, String> {
+    pub(crate) fn find(which: &str, carrier: Carrier) -> Result<Self, String> {
         let all = addresses().map_err(|error| format!("cannot list the interfaces: {error}"))?;
         let wanted: Option<IpAddr> = which.parse().ok();
         let known = match wanted {
@@ -87,20 +135,29 @@ impl Interface {
             )
         })?;
         let (name, index, mac) = (name.clone(), known.index, known.mac);
-        Ok(Self { name, index, mac, mtu, log_mtu, gids, only })
+        let vlans = Vec::new();
+        let mut found = Self { name, index, mac, mtu, log_mtu, gids, only, vlans, carrier };
+        if let Ok(Some(now)) = found.addresses() {
+            found.vlans = now.vlans;
+        }
+        Ok(found)
     }
 
     /// Returns its addresses of now. `None` if there is no such interface any more.
     ///
     /// # Errors
     /// Those of listing the interfaces.
-    pub(crate) fn addresses(&self) -> io::Result<Option<Vec<[u8; 16]>>> {
-        let Some(mut gids) = listing::addresses(self.index)? else { return Ok(None) };
+    pub(crate) fn addresses(&self) -> io::Result<Option<Addresses>> {
+        let Some(mut all) = listing::addresses(self.index)? else { return Ok(None) };
         match self.only {
-            Some(only) => gids.retain(|gid| *gid == only),
-            None => gids.sort_by_key(|gid| rank(gid, &self.mac)),
+            Some(only) => all.own.retain(|gid| *gid == only),
+            None => all.own.sort_by_key(|gid| rank(gid, &self.mac)),
         }
-        Ok(Some(gids))
+        // The kernel's sockets tag no packet for a port that is not of the VLAN itself.
+        if self.only.is_some() || self.carrier == Carrier::Udp {
+            all.vlans.clear();
+        }
+        Ok(Some(all))
     }
 
     /// Returns the GID that the port has in any case, as Linux gives it: the link-local address made of

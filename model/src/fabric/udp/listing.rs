@@ -1,9 +1,10 @@
-//! The addresses of one interface, asked of the kernel (`rtnetlink(7)`).
+//! The addresses of one interface and of its VLANs, asked of the kernel (`rtnetlink(7)`).
 //!
 //! `getifaddrs` says the same. But it opens a descriptor of its own, and ends the process if the program closes
 //! it meanwhile. The thread that follows addresses runs beside the program, so it uses a descriptor that the
 //! program cannot close.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -11,7 +12,7 @@ use crate::fabric::local::socket::{Fd, own};
 use crate::private::{check, system};
 use crate::wire::gid;
 
-use super::interface::DUPLICATE;
+use super::interface::{Addresses, DUPLICATE, Vlan};
 
 /// Bytes of a header, and of the structures behind it that are used: `ifinfomsg` and `ifaddrmsg`.
 const HEADER: usize = 16;
@@ -19,65 +20,113 @@ const LINK: usize = 16;
 const ADDRESS: usize = 8;
 /// More than the kernel puts in one message of a list.
 const ROOM: usize = 32 << 10;
+/// Attributes of a link, of its kind, and of a VLAN (`if_link.h`).
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINK: u16 = 5;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_VLAN_ID: u16 = 1;
 /// Attributes of an address (`if_addr.h`).
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
 
-/// Returns the addresses of an interface: IPv4 first, then IPv6 by number. `None` if there is no such interface.
+/// Returns the addresses of an interface and of the VLANs on top of it: IPv4 first, then IPv6 by number.
+/// VLANs are in the order of their interfaces' numbers. `None` if there is no such interface.
 ///
 /// # Errors
 /// Those of asking the kernel.
-pub(super) fn addresses(index: u32) -> io::Result<Option<Vec<[u8; 16]>>> {
+pub(super) fn addresses(index: u32) -> io::Result<Option<Addresses>> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
     let socket = unsafe { own(system::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE)) }?;
-    let mut link = [0; LINK];
-    link[4..8].copy_from_slice(&index.to_ne_bytes());
-    match ask(&socket, libc::RTM_GETLINK, 0, &link, |_| {}) {
-        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
-        asked => asked?,
-    }
-    let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
-    ask(&socket, libc::RTM_GETADDR, libc::NLM_F_DUMP, &[0; ADDRESS], |payload| {
-        if let Some(gid) = read(payload, index) {
-            let list = if gid::is_ipv4(&gid) { &mut ipv4 } else { &mut ipv6 };
-            list.push(gid);
+    let (mut is_there, mut vlans) = (false, BTreeMap::new());
+    ask(&socket, libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK], |payload| {
+        is_there |= number_of(payload) == Some(index);
+        if let Some(vlan) = vlan_on(payload, index) {
+            vlans.insert(vlan.index, vlan);
         }
     })?;
-    ipv6.sort_unstable();
-    ipv4.extend(ipv6);
-    Ok(Some(ipv4))
+    if !is_there {
+        return Ok(None);
+    }
+    let mut own = Vec::new();
+    ask(&socket, libc::RTM_GETADDR, libc::NLM_F_DUMP, &[0; ADDRESS], |payload| {
+        let Some((number, gid)) = read(payload) else { return };
+        if number == index {
+            own.push(gid);
+        } else if let Some(vlan) = vlans.get_mut(&number) {
+            vlan.gids.push(gid);
+        }
+    })?;
+    let mut vlans: Vec<Vlan> = vlans.into_values().collect();
+    for list in vlans.iter_mut().map(|vlan| &mut vlan.gids).chain([&mut own]) {
+        list.sort_by_key(|gid| (!gid::is_ipv4(gid)).then_some(*gid));
+    }
+    Ok(Some(Addresses { own, vlans }))
 }
 
-/// Returns an address of this interface from a message. `None` for one that another node has.
-fn read(payload: &[u8], index: u32) -> Option<[u8; 16]> {
+/// Returns the number of the interface that a message of links is about.
+fn number_of(payload: &[u8]) -> Option<u32> {
+    payload.get(4..LINK)?.first_chunk().copied().map(u32::from_ne_bytes)
+}
+
+/// Returns the VLAN that a message of links is about, still without addresses, if it is directly on top of
+/// an interface.
+fn vlan_on(payload: &[u8], below: u32) -> Option<Vlan> {
+    let attributes = payload.get(LINK..)?;
+    let on: [u8; 4] = *find(attributes, IFLA_LINK)?.first_chunk()?;
+    // The number is then one of another network namespace.
+    let is_elsewhere = find(attributes, IFLA_LINK_NETNSID).is_some();
+    let about = find(attributes, IFLA_LINKINFO)?;
+    let is_vlan = find(about, IFLA_INFO_KIND)?.split(|byte| *byte == 0).next() == Some(b"vlan");
+    if is_elsewhere || !is_vlan || u32::from_ne_bytes(on) != below {
+        return None;
+    }
+    let id: [u8; 2] = *find(find(about, IFLA_INFO_DATA)?, IFLA_VLAN_ID)?.first_chunk()?;
+    let name = find(attributes, IFLA_IFNAME)?.split(|byte| *byte == 0).next()?;
+    Some(Vlan {
+        id: u16::from_ne_bytes(id),
+        name: String::from_utf8_lossy(name).into_owned(),
+        index: number_of(payload)?,
+        mac: *find(attributes, IFLA_ADDRESS)?.first_chunk()?,
+        gids: Vec::new(),
+    })
+}
+
+/// Returns the number of the interface and the address of a message. `None` for an address that another
+/// node has.
+fn read(payload: &[u8]) -> Option<(u32, [u8; 16])> {
     let [family, _, flags, _, a, b, c, d] = *payload.first_chunk::<ADDRESS>()?;
     let attributes = payload.get(ADDRESS..)?;
     let all = find(attributes, IFA_FLAGS).and_then(|flags| flags.first_chunk().copied());
     let flags = all.map_or(flags.into(), u32::from_ne_bytes);
-    if u32::from_ne_bytes([a, b, c, d]) != index || flags & DUPLICATE != 0 {
+    if flags & DUPLICATE != 0 {
         return None;
     }
     // On a link between two, the other one is that of the peer.
     let own = find(attributes, IFA_LOCAL).or_else(|| find(attributes, IFA_ADDRESS))?;
-    match i32::from(family) {
+    let gid = match i32::from(family) {
         libc::AF_INET => {
             let ip: [u8; 4] = *own.first_chunk()?;
-            Some(gid::of_ip(ip.into()))
+            gid::of_ip(ip.into())
         }
-        libc::AF_INET6 => own.first_chunk().copied(),
-        _ => None,
-    }
+        libc::AF_INET6 => *own.first_chunk()?,
+        _ => return None,
+    };
+    Some((u32::from_ne_bytes([a, b, c, d]), gid))
 }
 
-/// Returns the value of the first attribute of a kind.
+/// Returns the value of the first attribute of a kind. Its two upper bits are flags (`netlink.h`).
 fn find(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let [a, b, c, d] = *bytes.first_chunk::<4>()?;
         let length = usize::from(u16::from_ne_bytes([a, b]));
         let value = bytes.get(4..length)?;
-        if u16::from_ne_bytes([c, d]) == kind {
+        if u16::from_ne_bytes([c, d]) & 0x3fff == kind {
             return Some(value);
         }
         bytes = bytes.get(length.next_multiple_of(4)..)?;

@@ -29,7 +29,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;
 
 pub(crate) use changes::Changes;
-pub(crate) use interface::Interface;
+pub(crate) use interface::{Addresses, Interface, Vlan};
 use share::{AGAIN, ENDING, Share};
 pub(crate) use socket::has_route;
 use socket::{BATCH, Batch};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::command::test::Rig;
+use crate::fabric::Carrier;
 use crate::wire::Opcode;
 
 /// A peer that does not answer within this time never will.
@@ -25,7 +26,10 @@ fn gid(address: &str) -> [u8; 16] {
 }
 
 fn open(address: &str) -> io::Result<Udp> {
-    Udp::new(&format!("test-{}", std::process::id()), &[Interface::find(address).unwrap()])
+    Udp::new(
+        &format!("test-{}", std::process::id()),
+        &[Interface::find(address, Carrier::Udp).unwrap()],
+    )
 }
 
 fn global(from: &str, to: &str) -> Global {
@@ -42,7 +46,7 @@ fn global(from: &str, to: &str) -> Global {
 fn frame(global: Global, port: u16, destination: u32, length: usize) -> Frame {
     let [source, destination_mac] = [global.source, global.destination].map(|gid| mac(&gid));
     let port = Some(port);
-    let route = Route::Ethernet { source, destination: destination_mac, global, port };
+    let route = Route::Ethernet { source, destination: destination_mac, tag: None, global, port };
     let header = Header::new(route, Opcode::SendOnly, 0xffff, destination, 7);
     let Ok(frame) = header.frame(length, |to| {
         to.iter_mut().zip(1..).for_each(|(byte, n): (_, u32)| *byte = n as u8);

@@ -172,30 +172,52 @@ impl Place {
     pub fn gid(&self, ports: &[Identity]) -> [u8; 16] {
         ports[self.card].entry(self.index).gid
     }
+
+    /// Returns the VLAN that the GID is of, if it is of one.
+    fn vlan(&self, ports: &[Identity]) -> Option<u16> {
+        ports.get(self.card)?.entry(self.index).vlan
+    }
 }
 
 /// Finds a GID in the tables of the machine's ports. On RoCE connections are of version 2, as Linux's
 /// are by default.
 pub(super) fn place_of_gid(ports: &[Identity], gid: &[u8; 16]) -> Option<Place> {
+    place(ports, |entry| entry.gid == *gid)
+}
+
+/// Finds a GID that a port has in a VLAN; 0 for none.
+pub(super) fn place_in_vlan(ports: &[Identity], gid: &[u8; 16], vlan: u16) -> Option<Place> {
+    place(ports, |entry| entry.gid == *gid && entry.vlan.unwrap_or(0) == vlan)
+}
+
+fn place(ports: &[Identity], fits: impl Fn(&GidEntry) -> bool) -> Option<Place> {
     ports.iter().enumerate().find_map(|(card, port)| {
-        let index = port.gids.iter().position(|known| {
-            !known.is_empty() && known.gid == *gid && known.version == RoceVersion::V2
-        })?;
+        let index = port.gids.iter().position(|entry| is_used(entry) && fits(entry))?;
         Some(Place { card, index })
     })
+}
+
+/// Returns whether connections may be of an entry.
+fn is_used(entry: &GidEntry) -> bool {
+    !entry.is_empty() && entry.version == RoceVersion::V2
 }
 
 /// Finds the port of an IP address of this machine: the port that has it as a GID, or the first
 /// device's port for an address of another interface, loopback included.
 pub(super) fn place_of(ports: &[Identity], address: &SocketAddr) -> Option<Place> {
     place_of_gid(ports, &gid::of_ip(address.ip()))
-        .or_else(|| is_local(address).then(|| usual(ports, 0, address.ip()))?)
+        .or_else(|| is_local(address).then(|| usual(ports, 0, address.ip(), None))?)
 }
 
-/// Returns the entry of a port's GID table that serves a family of addresses.
-pub(super) fn usual(ports: &[Identity], card: usize, ip: IpAddr) -> Option<Place> {
+/// Returns the entry of a port's GID table that serves a family of addresses in a VLAN, or in none.
+pub(super) fn usual(
+    ports: &[Identity],
+    card: usize,
+    ip: IpAddr,
+    vlan: Option<u16>,
+) -> Option<Place> {
     let port = ports.get(card)?;
-    let used = |entry: &GidEntry| !entry.is_empty() && entry.version == RoceVersion::V2;
+    let used = |entry: &GidEntry| is_used(entry) && entry.vlan == vlan;
     let fits = |entry: &GidEntry| used(entry) && gid::is_ipv4(&entry.gid) == ip.is_ipv4();
     let index = port.gids.iter().position(fits).or_else(|| port.gids.iter().position(used))?;
     Some(Place { card, index })
@@ -257,9 +279,20 @@ pub(super) fn route(
     destination: &SocketAddr,
 ) -> Option<(SocketAddr, Place, [u8; 16])> {
     if let Some(there) = place_of(ports, destination) {
+        let there = match bound {
+            // Packets do not leave the VLAN of their sender.
+            Some((_, here)) if here.vlan(ports) != there.vlan(ports) => {
+                let vlan = here.vlan(ports).unwrap_or(0);
+                place_in_vlan(ports, &gid::of_ip(destination.ip()), vlan)?
+            }
+            _ => there,
+        };
         let (source, here) = bound.or_else(|| {
             let known = place_of_gid(ports, &gid::of_ip(destination.ip())).is_some();
-            let here = if known { usual(ports, 0, destination.ip())? } else { there };
+            let here = match known {
+                true => usual(ports, 0, destination.ip(), there.vlan(ports)).unwrap_or(there),
+                false => there,
+            };
             let own = Ipv6Addr::from(here.gid(ports));
             let ip = match own.to_ipv4_mapped() {
                 _ if !known && !destination.ip().is_multicast() => destination.ip(),

@@ -2,7 +2,7 @@
 
 use super::super::uverbs::process::errno::{Errno, Result};
 use super::abi::{self, ConnParam, event, qp_type};
-use super::address::{Address, Place, place_of_gid};
+use super::address::{Address, Place, place_in_vlan, place_of_gid};
 use super::attributes;
 use super::state::{Contents, Id, Link, Stage, State};
 use crate::card::Link as Wire;
@@ -47,7 +47,8 @@ fn route_of(neighbours: &Neighbours, place: &Place, path: &Path) -> Route {
     match port.link {
         Wire::Roce => Route::Ethernet {
             source: port.source_mac(place.index),
-            destination: neighbours.address(&path.destination),
+            destination: neighbours.address(&path.destination, port.entry(place.index).vlan),
+            tag: port.tag(place.index, path.level),
             global,
             port: Some(0xc000),
         },
@@ -608,7 +609,7 @@ impl State {
             }
             Route::InfiniBand { global: None, .. } => self.ports().get(card)?.entry(0).gid,
         };
-        let place = place_of_gid(self.ports(), &gid)?;
+        let place = place_in_vlan(self.ports(), &gid, route.vlan())?;
         let peer = match route.reverse() {
             Route::Ethernet { global, .. } | Route::InfiniBand { global: Some(global), .. } => {
                 global.destination

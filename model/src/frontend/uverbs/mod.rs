@@ -32,7 +32,7 @@ mod visitor;
 
 pub use settings::{
     FixedAddresses, Unavailable, fault_tallies, offered, profile, refusal, run, set_addresses,
-    set_counter_sets, set_faults, set_mode, set_port, set_timeouts,
+    set_counter_sets, set_faults, set_mode, set_port, set_timeouts, set_vlan_addresses,
 };
 pub use tree::config::Mode;
 pub use tree::discovery::mlx5_model_yield;

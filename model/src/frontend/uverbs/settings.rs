@@ -7,7 +7,9 @@ use super::driver::poll;
 use super::driver::running::Running;
 use super::tree::config::{Mode, can_trap};
 use super::tree::discovery::{Discovery, discovery};
+use super::tree::netdev::Netdev;
 use crate::card::{Card, CounterSets, Timeouts};
+use crate::fabric::udp::Addresses;
 use crate::fault::{Faults, RuleError, Tally};
 use crate::wire::gid;
 
@@ -104,6 +106,9 @@ pub enum FixedAddresses {
         "the port follows the addresses of {0}; change those: `ip address add ADDRESS/24 dev {0}`"
     )]
     Interface(&'static str),
+    /// There is no such VLAN.
+    #[error("VLAN {0} does not exist; a VLAN has a number from 1 to 4094")]
+    Vlan(u16),
 }
 
 /// Sets the IP addresses of this process' slice of a RoCE port that is on no interface of the machine,
@@ -116,15 +121,54 @@ pub enum FixedAddresses {
 /// # Errors
 /// [`FixedAddresses`] if the port has no such addresses.
 pub fn set_addresses(device: usize, addresses: &[IpAddr]) -> Result<bool, FixedAddresses> {
+    let own = gids(addresses);
+    change_addresses(device, |_, known| known.own = own)
+}
+
+/// Sets the IP addresses that this process' slice of a RoCE port has in a VLAN, as [`set_addresses`] does
+/// for those without a VLAN: in the place of the VLAN's earlier ones. Their packets have the VLAN's tag. The
+/// entries of the GID table are those of an interface on top of the port's, as `mlx5view0.5` for VLAN 5 of
+/// the first device. It is there as long as it has addresses. A link-local address is one of them only if
+/// it is in the list.
+///
+/// # Errors
+/// [`FixedAddresses`] if the port has no such addresses, or the number is that of no VLAN.
+pub fn set_vlan_addresses(
+    device: usize,
+    vlan: u16,
+    addresses: &[IpAddr],
+) -> Result<bool, FixedAddresses> {
+    if !(1..=4094).contains(&vlan) {
+        return Err(FixedAddresses::Vlan(vlan));
+    }
+    let gids = gids(addresses);
+    change_addresses(device, |own, known| {
+        known.vlans.retain(|known| known.id != vlan);
+        if !gids.is_empty() {
+            known.vlans.push(own.vlan(vlan, gids));
+            known.vlans.sort_by_key(|vlan| vlan.index);
+        }
+    })
+}
+
+fn gids(addresses: &[IpAddr]) -> Vec<[u8; 16]> {
+    addresses.iter().map(|ip| gid::of_ip(*ip)).collect()
+}
+
+/// Changes the addresses of a port that is on no interface of the machine.
+fn change_addresses(
+    device: usize,
+    change: impl FnOnce(&Netdev, &mut Addresses),
+) -> Result<bool, FixedAddresses> {
     let Some(running) = Running::current() else { return Ok(false) };
     let Some(function) = running.functions.get(device) else { return Ok(false) };
-    match &function.device.netdev {
+    let own = match &function.device.netdev {
         None => return Err(FixedAddresses::InfiniBand),
         Some(netdev) if !netdev.is_view => return Err(FixedAddresses::Interface(&netdev.name)),
-        Some(_) => {}
-    }
-    let gids: Vec<[u8; 16]> = addresses.iter().map(|ip| gid::of_ip(*ip)).collect();
-    Ok(running.set_addresses(device, function.device.default_gid, &gids).is_ok())
+        Some(netdev) => netdev,
+    };
+    let default = function.device.default_gid;
+    Ok(running.change_addresses(device, default, |known| change(own, known)).is_ok())
 }
 
 /// Sets the rules for faults of a device that this process has opened, and of the frames of its

@@ -294,7 +294,7 @@ fn a_congested_way_stops_only_those_who_take_it() {
 }
 
 /// The address vector of a multicast group.
-fn group(setup: Setup, to: &Side, lid: u16) -> ([u8; 16], Vec<u8>) {
+pub fn group(setup: Setup, to: &Side, lid: u16) -> ([u8; 16], Vec<u8>) {
     let gid = match setup.link {
         Link::InfiniBand => [0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5],
         Link::Roce => [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 1, 1],

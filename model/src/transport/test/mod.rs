@@ -30,6 +30,7 @@
 //! - [`rules`]: the specification's rules.
 //! - [`scale`]: many queue pairs.
 //! - [`versions`]: the two versions of RoCE.
+//! - [`vlans`]: GIDs of VLANs.
 //! - [`seeds`]: random operations under random faults.
 
 mod boundary;
@@ -58,6 +59,7 @@ mod timing;
 mod traffic;
 mod unreliable;
 mod versions;
+mod vlans;
 mod windows;
 mod xrc;
 
@@ -91,6 +93,8 @@ pub struct Setup {
     /// Whether an extended reliable connection is the receiving side.
     pub xrc_target: bool,
     pub grh: bool,
+    /// The priority of the path, on RoCE.
+    pub priority: u32,
     /// log2 of an initiator's streams, and of the streams that may have failed.
     pub streams: [u32; 2],
     /// The peer's access rights: READ, WRITE, atomics.
@@ -123,6 +127,7 @@ impl Default for Setup {
             tags: false,
             xrc_target: false,
             grh: false,
+            priority: 0,
             streams: [0; 2],
             access: [true; 3],
             atomic_mode: 5,

@@ -52,6 +52,8 @@ pub struct Cqe {
     pub tagged: Option<(u8, u16, [u8; 16])>,
     /// The peer's LID; GRH, service level and queue pair in one word.
     pub source: (u16, u32),
+    /// The control information of the packet's VLAN tag.
+    pub tag: Option<u16>,
 }
 
 /// A send request.
@@ -265,6 +267,7 @@ impl Side {
             .set(path(ads::RLID), lid)
             .set(path(ads::GRH), setup.grh)
             .set(path(ads::HOP_LIMIT), 64u64)
+            .set(path(ads::ETH_PRIO), setup.priority)
             .set(path(ads::ACK_TIMEOUT), setup.timeout)
             .set(field(qpc::RRE), setup.access[0])
             .set(field(qpc::RWE), setup.access[1])
@@ -468,6 +471,7 @@ impl Side {
                 u16::from_be_bytes([bytes[22], bytes[23]]),
                 u32::from_be_bytes(bytes[24..28].try_into().unwrap()),
             ),
+            tag: (bytes[29] & 1 == 1).then(|| u16::from_be_bytes([bytes[30], bytes[31]])),
         })
     }
 

@@ -41,6 +41,8 @@ pub(in crate::transport) fn route(
         (Link::Roce, Some(extended)) => Ok(Route::Ethernet {
             source: identity.source_mac(extended.source_index.into()),
             destination: extended.mac,
+            // The priority is in the upper three of the four bits of the service level.
+            tag: identity.tag(extended.source_index.into(), address.rate_level >> 1 & 7),
             global: global(extended),
             port: match identity.entry(extended.source_index.into()).version {
                 RoceVersion::V1 => None,
@@ -101,6 +103,7 @@ pub(super) fn receive(
         Some(RoceVersion::V1) => held.source = (0, 0),
         Some(RoceVersion::V2) => held.source = (0, if header.route.has_ipv4() { 2 } else { 1 }),
     }
+    held.tag = header.route.tag();
     if own.special == Some(Special::Gsi) {
         // Its datagrams may be of any partition, so the CQE names theirs (`main.c` of mlx5_ib).
         held.immediate = u32::from(header.p_key).to_be_bytes();

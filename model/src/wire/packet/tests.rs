@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::wire::Global;
+use crate::wire::Tag;
 
 fn gids() -> impl Strategy<Value = ([u8; 16], [u8; 16])> + Clone {
     let mapped = any::<[u8; 4]>().prop_map(|address| {
@@ -36,14 +37,14 @@ fn routes() -> impl Strategy<Value = Route> {
                 global
             }
         ),
-        (any::<[u8; 6]>(), any::<[u8; 6]>(), global, any::<Option<u16>>()).prop_map(
-            |(source, destination, global, port)| Route::Ethernet {
+        (any::<[u8; 6]>(), any::<[u8; 6]>(), any::<Option<u16>>(), global, any::<Option<u16>>())
+            .prop_map(|(source, destination, tag, global, port)| Route::Ethernet {
                 source,
                 destination,
+                tag: tag.map(Tag::of_control),
                 global,
                 port
-            }
-        ),
+            }),
     ]
 }
 
@@ -116,8 +117,9 @@ proptest! {
                         (*level, *source, *destination) = (0, 0, 0);
                         global.as_mut()
                     }
-                    Route::Ethernet { source, destination, global, .. } => {
+                    Route::Ethernet { source, destination, tag, global, .. } => {
                         (*source, *destination) = ([0; 6], [0; 6]);
+                        *tag = tag.map(|_| Tag::of_control(0));
                         Some(global)
                     }
                 };
@@ -154,7 +156,8 @@ fn payload_and_padding_are_whole_words() {
     gid[0] = 0xfe;
     let global =
         Global { traffic_class: 0, flow_label: 0, hop_limit: 1, source: gid, destination: gid };
-    let route = Route::Ethernet { source: [2; 6], destination: [2; 6], global, port: Some(0xc000) };
+    let port = Some(0xc000);
+    let route = Route::Ethernet { source: [2; 6], destination: [2; 6], tag: None, global, port };
     let header = Header::new(route, Opcode::SendOnly, 0xffff, 0x1200, 1);
     let Ok(frame) = header.frame(8, |_| Ok::<_, std::convert::Infallible>(()));
     /// The offsets of the lengths of IPv6 and UDP.

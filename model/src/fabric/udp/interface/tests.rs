@@ -12,19 +12,19 @@ fn path_mtu_is_the_largest_that_fits_with_headers() {
 
 #[test]
 fn loopback_is_found_by_name_and_by_address() {
-    let lo = Interface::find("lo").unwrap();
+    let lo = Interface::find("lo", Carrier::Udp).unwrap();
     assert_eq!((lo.index, lo.mac, lo.log_mtu), (1, [0; 6], 12));
     let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
     assert_eq!(lo.gids[0], mapped);
-    let one = Interface::find("127.0.0.1").unwrap();
+    let one = Interface::find("127.0.0.1", Carrier::Udp).unwrap();
     assert_eq!((one.name.as_str(), one.gids), ("lo", vec![mapped]));
 }
 
 #[test]
 fn failure_names_the_interface_and_the_cure() {
-    let error = Interface::find("nowhere0").unwrap_err();
+    let error = Interface::find("nowhere0", Carrier::Udp).unwrap_err();
     assert!(error.contains("nowhere0") && error.contains("lo"), "{error}");
-    let error = Interface::find("192.0.2.77").unwrap_err();
+    let error = Interface::find("192.0.2.77", Carrier::Udp).unwrap_err();
     assert!(error.contains("ip address add 192.0.2.77"), "{error}");
 }
 

@@ -1,16 +1,14 @@
 //! Interposed functions on network interfaces: programs ask for the interface of a RoCE port by its name or
 //! number. Answers about views come from here, all others from the C library.
 
-use std::net::Ipv4Addr;
-
 use libc::{c_char, c_uint, c_ulong};
 
-use super::super::driver::function::Function;
 use super::super::driver::running::Running;
 use super::super::process::errno::{Errno, Result, set_errno};
 use super::super::process::{real, user};
 use super::super::tree::discovery::{Discovery, discovery};
 use super::super::tree::netdev::{NAME, Netdev, may_be_view, may_be_view_number};
+use super::super::tree::table::GidTable;
 use crate::wire::gid;
 
 /// Bytes of `struct ifreq` behind the name that a short answer fills.
@@ -18,19 +16,34 @@ const VALUE: usize = size_of::<libc::sockaddr>();
 /// Requests that are answered for a view.
 const ASKED: std::ops::RangeInclusive<c_ulong> = libc::SIOCGIFNAME..=libc::SIOCGIFINDEX;
 
-/// Returns the view that `fits`.
-fn view(fits: impl Fn(&Netdev) -> bool) -> Option<&'static Netdev> {
+/// Returns the view that `fits`, also one of a VLAN, as it is now.
+fn view(fits: impl Fn(&Netdev) -> bool) -> Option<Netdev> {
     let Discovery::On(offer) = discovery() else { return None };
-    let mut all = offer.devices.iter().filter_map(|device| device.netdev.as_ref());
-    all.find(|netdev| netdev.is_view && fits(netdev))
+    let ports = offer.devices.iter().enumerate();
+    let mut views = ports.flat_map(|(number, device)| {
+        let own = device.netdev.as_ref().filter(|own| own.is_view);
+        own.map_or_else(Vec::new, |own| views_of(number, own))
+    });
+    views.find(fits)
 }
 
-fn view_named(name: &[u8]) -> Option<&'static Netdev> {
+/// Returns the view of a port, and those of VLANs on top of it.
+fn views_of(number: usize, own: &Netdev) -> Vec<Netdev> {
+    let function = Running::current().and_then(|running| running.functions.get(number));
+    let Some(function) = function else { return vec![own.clone()] };
+    let GidTable { entries, vlans } = function.gids();
+    let untagged = entries.iter().filter(|entry| entry.vlan.is_none()).map(|entry| &entry.gid);
+    let now = Netdev { ipv4: gid::first_ipv4(untagged), ..own.clone() };
+    let of_vlans = vlans.iter().map(|vlan| own.of_vlan(vlan));
+    std::iter::once(now).chain(of_vlans).collect()
+}
+
+fn view_named(name: &[u8]) -> Option<Netdev> {
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     if may_be_view(name) { view(|netdev| netdev.name.as_bytes() == name) } else { None }
 }
 
-fn view_numbered(index: u32) -> Option<&'static Netdev> {
+fn view_numbered(index: u32) -> Option<Netdev> {
     if may_be_view_number(index) { view(|netdev| netdev.index == index) } else { None }
 }
 
@@ -47,17 +60,8 @@ pub(super) fn asked(request: c_ulong, argument: u64) -> Option<Result<()>> {
         return Some(user::write(argument, &padded(&found.name)));
     }
     let found = view_named(name)?;
-    let Some(answer) = answer(found, request) else { return Some(Err(Errno(libc::EOPNOTSUPP))) };
+    let Some(answer) = answer(&found, request) else { return Some(Err(Errno(libc::EOPNOTSUPP))) };
     Some(answer.and_then(|answer| user::write(at, &answer)))
-}
-
-/// Returns the first IPv4 address of a view.
-fn ipv4(of: &Netdev) -> Option<Ipv4Addr> {
-    let Some(running) = Running::current() else { return of.ipv4 };
-    let is_it =
-        |port: &&Function| port.device.netdev.as_ref().is_some_and(|it| it.index == of.index);
-    let gids = running.functions.iter().find(is_it).map(Function::gids);
-    gid::first_ipv4(gids.iter().flatten().map(|entry| &entry.gid))
 }
 
 fn padded(name: &str) -> [u8; NAME] {
@@ -76,7 +80,7 @@ fn answer(of: &Netdev, request: c_ulong) -> Option<Result<Vec<u8>>> {
         address.resize(VALUE, 0);
         address
     };
-    let own = ipv4(of).ok_or(Errno(libc::EADDRNOTAVAIL));
+    let own = of.ipv4.ok_or(Errno(libc::EADDRNOTAVAIL));
     Some(match request {
         libc::SIOCGIFINDEX => Ok(of.index.to_ne_bytes().to_vec()),
         libc::SIOCGIFMTU => Ok(of.mtu.to_ne_bytes().to_vec()),

@@ -2,7 +2,7 @@
 //! page, and the recipients of its events.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
@@ -14,17 +14,19 @@ use mlx5_sys::ifc::{
 use super::super::process::errno::{Errno, Result};
 use super::super::process::lock;
 use super::super::tree::identity::Device;
+use super::super::tree::table::{GidTable, interface_of};
 use super::boot::boot;
 use super::clock::Clock;
 use super::command::{Caps, Command};
 use super::event::{EventQueue, Source, kind};
-use super::gids::Gids;
+use super::gids::{Change, Gids};
 use super::rates::Rates;
 use super::steering::{Flows, Run};
 use super::subscriptions::{Offered, Subscriptions};
 use super::window::Window;
 use crate::card::{Card, GidEntry};
 use crate::engine::Engine;
+use crate::fabric::udp::Addresses;
 use crate::object::Memic;
 
 /// The uid of an object that queues of all user contexts may name (Linux,
@@ -144,7 +146,11 @@ impl Function {
             }
         });
         let (engine, domains) = (engine.clone(), Mutex::default());
-        let gids = Gids::new(&device.gids, device.gid_table_size(), device.default_gid);
+        let mac = engine.enter(index, |card| card.identity.mac);
+        let gids = Gids::new(&device.table, device.gid_table_size(), device.default_gid, mac);
+        for change in gids.of_vlans() {
+            run(change.command(mac))?;
+        }
         Ok(Self {
             index,
             device,
@@ -189,15 +195,32 @@ impl Function {
     }
 
     /// Returns the port's GID table, with its empty entries.
-    pub fn gids(&self) -> Vec<GidEntry> {
-        lock(&self.gids).entries()
+    pub fn gids(&self) -> GidTable {
+        lock(&self.gids).table()
+    }
+
+    /// Returns the addresses that the entries of the port's GID table are of.
+    pub fn addresses(&self) -> Addresses {
+        lock(&self.gids).addresses().clone()
+    }
+
+    /// Returns the number of the network interface that has the address of an entry; 0 for none.
+    pub fn interface_of(&self, entry: &GidEntry) -> u32 {
+        let gids = lock(&self.gids);
+        let vlans = &gids.addresses().vlans;
+        interface_of(entry, self.device.netdev.as_ref(), vlans).map_or(0, |(_, number)| number)
     }
 
     /// Gives the port a default GID and addresses, in its table and in the device. Returns the number of
-    /// events that tell of it: one for each entry that has changed (`dispatch_gid_change_event`), but one in
-    /// all if the port has lost its interface (`ib_cache_gid_del_all_netdev_gids`).
-    pub fn set_gids(&self, default: Option<[u8; 16]>, addresses: &[[u8; 16]]) -> usize {
+    /// events that tell of it: one for each entry that has changed (`dispatch_gid_change_event`), but one for
+    /// all entries of an interface that is gone (`ib_cache_gid_del_all_netdev_gids`).
+    pub fn set_gids(&self, default: Option<[u8; 16]>, addresses: Addresses) -> usize {
         let mut gids = lock(&self.gids);
+        let mut left: BTreeSet<Option<u16>> =
+            addresses.vlans.iter().map(|vlan| Some(vlan.id)).collect();
+        if default.is_some() || self.device.default_gid.is_none() {
+            left.insert(None);
+        }
         let changes = gids.follow(default, addresses);
         for change in &changes {
             let written = self.enter(|card| change.command(card.identity.mac).run(card));
@@ -205,8 +228,11 @@ impl Function {
                 tracing::warn!(?change, errno = error.0, "the device does not take the GID");
             }
         }
-        let is_lost = default.is_none() && self.device.default_gid.is_some();
-        if is_lost { changes.len().min(1) } else { changes.len() }
+        let of = |change: &Change| change.before.vlan.or(change.entry.vlan);
+        let gone: BTreeSet<Option<u16>> =
+            changes.iter().map(of).filter(|interface| !left.contains(interface)).collect();
+        let single = changes.iter().filter(|change| left.contains(&of(change)));
+        single.count() + gone.len()
     }
 
     /// Tells programs of changes of the GID table by so many events.

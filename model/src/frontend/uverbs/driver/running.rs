@@ -9,17 +9,19 @@ use super::super::process::trap;
 use super::super::process::{in_children, lock, own_process};
 use super::super::tree::config::{Config, Time};
 use super::super::tree::discovery::{Discovery, discovery};
+use super::super::tree::table::GidTable;
 use super::function::{Function, Interrupts};
 use super::pins::Bus;
 use super::registers::Registers;
 use super::umem::Pinned;
 use super::watch;
 use crate::capture::Capture;
-use crate::card::{Card, Explaining, GidEntry, Identity};
+use crate::card::{Card, Explaining, Identity};
 use crate::clock::Clock;
 use crate::cost::VirtualTime;
 use crate::engine::{Engine, Interrupt, Shield};
 use crate::fabric::Carrier;
+use crate::fabric::udp::Addresses;
 use crate::frontend::cm::Manager;
 use crate::memory::ProcessMemory;
 use crate::private::{complain, system};
@@ -100,27 +102,32 @@ impl Running {
         })
     }
 
-    /// Gives a device's port a default GID and addresses: in the device, in the GID table and the files that
-    /// show it, and for connections. Then tells programs. Without a default GID the port has lost its
-    /// interface. An entry of an address that the port still has stays as it is.
-    pub fn set_addresses(
+    /// Gives a device's port a default GID, and changes its addresses: in the device, in the GID table and the
+    /// files that show it, and for connections. Then tells programs. Without a default GID the port has lost
+    /// its interface. An entry of an address that the port still has stays as it is.
+    pub fn change_addresses(
         &self,
         index: usize,
         default: Option<[u8; 16]>,
-        addresses: &[[u8; 16]],
+        change: impl FnOnce(&mut Addresses),
     ) -> Result<()> {
         let Discovery::On(offer) = discovery() else { return Err(Errno::ENODEV) };
         let function = self.functions.get(index).ok_or(Errno::ENODEV)?;
         let _turn = lock(&self.addresses);
+        let before = function.addresses();
+        let mut addresses = before.clone();
+        change(&mut addresses);
+        // An interface of a VLAN may have another name alone.
+        let is_renamed = before.vlans != addresses.vlans;
         let events = function.set_gids(default, addresses);
-        if events == 0 {
+        if events == 0 && !is_renamed {
             return Ok(());
         }
         if let Some(manager) = self.manager.get() {
             manager.set_neighbours(self.engine.neighbours());
         }
-        let tables: Vec<Vec<GidEntry>> = self.functions.iter().map(Function::gids).collect();
-        let tables: Vec<&[GidEntry]> = tables.iter().map(Vec::as_slice).collect();
+        let tables: Vec<GidTable> = self.functions.iter().map(Function::gids).collect();
+        let tables: Vec<&GidTable> = tables.iter().collect();
         if let Err(error) = offer.tree.renew(&offer.devices, &tables, offer.config.node) {
             complain!("files of sysfs show the GIDs of before: {error}; free space in the folder");
         }

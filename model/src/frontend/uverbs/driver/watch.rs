@@ -41,8 +41,8 @@ fn look(running: &Running, index: usize, interface: &Interface) {
     // Linux removes the default GID with the interface.
     let default = addresses.as_ref().and_then(|_| interface.default_gid());
     let addresses = addresses.unwrap_or_default();
-    running.engine.set_addresses(index, &addresses);
-    if let Err(error) = running.set_addresses(index, default, &addresses) {
+    running.engine.set_addresses(index, &addresses.own);
+    if let Err(error) = running.change_addresses(index, default, |known| *known = addresses) {
         tracing::warn!(errno = error.0, "a port does not follow its interface");
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn port(offer: &Offer, index: usize) -> Attributes {
     let mut told = of_device(offer, index);
     told.u32(attribute::PORT_INDEX, PORT);
     if device.link == Link::InfiniBand {
-        let [a, b, c, d, e, f, g, h, ..] = device.gids.first().map_or([0; 16], |entry| entry.gid);
+        let [a, b, c, d, e, f, g, h, ..] = device.table.entry(0).gid;
         let manager = if device.port.is_configured() { SM_LID } else { 0 };
         told.u64(attribute::CAP_FLAGS, capabilities(device.link).into())
             .u64(attribute::SUBNET_PREFIX, u64::from_be_bytes([a, b, c, d, e, f, g, h]))

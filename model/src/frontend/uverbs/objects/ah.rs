@@ -32,7 +32,7 @@ pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
         if destination.is_global == 0 {
             return Err(Errno::EINVAL);
         }
-        reply.dmac = file.function().engine().neighbours().address(&destination.dgid);
+        reply.dmac = path::mac_of(file, sender.as_ref(), &destination);
     }
     let handle = state.enter(Ah { pd: asked.pd_handle, _sender: sender });
     request.reply(&handle.to_ne_bytes())?;

@@ -66,7 +66,7 @@ pub(super) fn resolve(
 ) -> Result<()> {
     let (function, device) = (file.function(), file.function().device);
     let Some(from) = from.filter(|_| device.link == Link::Roce) else { return Ok(()) };
-    let interface = device.netdev.as_ref().map_or(0, |it| it.index);
+    let interface = function.interface_of(from);
     match function.engine().neighbours().find(from, &path.dgid, interface) {
         Ok(_) => Ok(()),
         Err(Unresolved::Family) => Err(Errno::EINVAL.because(format_args!(
@@ -87,6 +87,12 @@ pub(super) fn resolve(
             Err(Errno::EOPNOTSUPP)
         }
     }
+}
+
+/// Returns the Ethernet address that packets from an entry to a path's GID are sent to.
+pub(super) fn mac_of(file: &CommandFile, from: Option<&Sender>, path: &QpDestination) -> [u8; 6] {
+    let vlan = from.and_then(|entry| entry.vlan);
+    file.function().engine().neighbours().address(&path.dgid, vlan)
 }
 
 /// Fills an address path of a queue pair's context, which lies at `at` in `bytes`. `mac` is the Ethernet

@@ -112,7 +112,7 @@ fn entry(file: &CommandFile, port: u32, index: usize) -> Option<GidEntry> {
             (Link::Roce, RoceVersion::V1) => 1,
             (Link::Roce, RoceVersion::V2) => 2,
         },
-        netdev_ifindex: device.netdev.as_ref().map_or(0, |netdev| netdev.index),
+        netdev_ifindex: file.function().interface_of(&known),
     })
 }
 

@@ -421,7 +421,7 @@ fn change(
         access: qp.access,
         depth: qp.depth,
         link: function.device.link,
-        mac: function.engine().neighbours().address(&asked.destination.dgid),
+        mac: path::mac_of(file, sender.as_ref(), &asked.destination),
         log_max_msg: function.caps.get(cmd_hca_cap::LOG_MAX_MSG),
     };
     attributes(context, &present, asked);

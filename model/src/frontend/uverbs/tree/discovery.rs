@@ -130,7 +130,8 @@ fn decide() -> Result<Discovery, String> {
         When::Auto | When::Always => {}
     }
     let names = &config.network.interfaces;
-    let found: Result<Vec<_>, _> = names.iter().map(|name| Interface::find(name)).collect();
+    let find = |name: &String| Interface::find(name, config.network.carrier);
+    let found: Result<Vec<_>, _> = names.iter().map(find).collect();
     let interfaces =
         found.map_err(|error| format!("MLX5_MODEL_NETWORK={}: {error}", config.network))?;
     sysfs::check_node(NODE)?;

@@ -4,8 +4,9 @@
 //! from the device's number and its identity alone.
 
 use super::netdev::Netdev;
+use super::table::GidTable;
 use crate::card::{GidEntry, Identity, Link, PortState, Profile};
-use crate::fabric::udp::Interface;
+use crate::fabric::udp::{Addresses, Interface};
 use crate::transport::p_key;
 use crate::wire::gid;
 
@@ -28,8 +29,8 @@ pub(crate) struct Device {
     pub log_mtu: u32,
     /// The generation that it stands for.
     pub profile: Profile,
-    /// The filled entries at the beginning of the GID table, when the process looked for devices.
-    pub gids: Vec<GidEntry>,
+    /// The GID table when the process looked for devices, as far as it had entries.
+    pub table: GidTable,
     /// The default GID of a RoCE port, which is not an address that can be removed.
     pub default_gid: Option<[u8; 16]>,
     /// The network interface of a RoCE port.
@@ -61,7 +62,7 @@ impl Device {
             port: identity.port,
             log_mtu: identity.log_mtu(),
             profile: identity.profile,
-            gids: identity.gids.clone(),
+            table: table(identity, interface),
             default_gid,
             netdev: is_roce.then(netdev),
         }
@@ -98,6 +99,16 @@ impl Device {
     pub fn hca_type(&self) -> String {
         format!("MT{}", self.profile.device())
     }
+}
+
+/// Returns the GID table that a port begins with. The device itself has the entries of VLANs only when the
+/// driver has set them.
+fn table(identity: &Identity, interface: Option<&Interface>) -> GidTable {
+    let vlans = interface.map_or_else(Vec::new, |interface| interface.vlans.clone());
+    let of_vlans = Addresses { own: Vec::new(), vlans };
+    let mut entries = identity.gids.clone();
+    entries.extend(of_vlans.entries(identity.mac).flat_map(GidEntry::both));
+    GidTable { entries, vlans: of_vlans.vlans }
 }
 
 /// Width and speed, as sysfs shows them.

@@ -13,3 +13,4 @@ pub(super) mod netdev;
 mod pci;
 pub(super) mod privilege;
 pub(super) mod sysfs;
+pub(super) mod table;

@@ -8,13 +8,17 @@ use std::net::Ipv4Addr;
 
 use super::folder::Entry;
 use crate::card::Identity;
-use crate::fabric::udp::Interface;
+use crate::fabric::udp::{Interface, Vlan};
 use crate::wire::{ethernet, gid};
 
 /// The start of a view's name. The number of the device follows.
 const VIEW: &str = "mlx5view";
 /// Number of the first view. The kernel counts interfaces from 1.
 const INDEX: u32 = 0x6d35_0000;
+/// Bits of a view's number below those of the VLAN on top of it.
+const VLAN_SHIFT: u32 = 4;
+/// The folder of interfaces that no function has, as those of VLANs.
+const VIRTUAL: &str = "sys/devices/virtual/net";
 /// Megabits in a second, as the port's rate is.
 const SPEED: u32 = 200_000;
 /// Bytes of a name, with its zero (`IFNAMSIZ`).
@@ -33,7 +37,7 @@ pub(crate) struct Netdev {
     pub mtu: u32,
     /// Whether there is such an interface only for programs on the model.
     pub is_view: bool,
-    /// Its first IPv4 address, when the process looked for devices.
+    /// Its first IPv4 address.
     pub ipv4: Option<Ipv4Addr>,
     /// Whether it is up, and has a carrier.
     pub is_up: bool,
@@ -83,10 +87,44 @@ impl Netdev {
         if self.is_up { usual | libc::IFF_UP | libc::IFF_RUNNING } else { usual }
     }
 
+    /// Returns the view of a VLAN on top of this view, with these addresses.
+    pub fn vlan(&self, id: u16, gids: Vec<[u8; 16]>) -> Vlan {
+        let index = self.index | u32::from(id) << VLAN_SHIFT;
+        Vlan { id, name: format!("{}.{id}", self.name), index, mac: self.mac, gids }
+    }
+
+    /// Returns the interface of a VLAN on top of this one.
+    pub fn of_vlan(&self, vlan: &Vlan) -> Self {
+        let Vlan { name, index, mac, gids, .. } = vlan;
+        let (name, index, mac, ipv4) = (name.clone(), *index, *mac, gid::first_ipv4(gids));
+        Self { name, index, mac, ipv4, ..*self }
+    }
+
     /// Writes the folder `net` of the port's function. A view is also among the machine's interfaces, in
     /// `/sys/class/net`.
     pub(super) fn describe(&self, entries: &mut Vec<(String, Entry)>, function: &str) {
         let folder = format!("{function}/net/{}", self.name);
+        self.describe_in(entries, &folder, &[("iflink", self.index.to_string())]);
+        entries.push((format!("{folder}/device"), Entry::Link("../..".into())));
+    }
+
+    /// Writes the folders of the VLANs on top of a view.
+    pub(super) fn describe_vlans(&self, entries: &mut Vec<(String, Entry)>, vlans: &[Vlan]) {
+        for vlan in vlans.iter().filter(|_| self.is_view) {
+            let own = self.of_vlan(vlan);
+            let kind = format!("DEVTYPE=vlan\nINTERFACE={}\nIFINDEX={}", own.name, own.index);
+            let of_vlan = [("iflink", self.index.to_string()), ("uevent", kind)];
+            own.describe_in(entries, &format!("{VIRTUAL}/{}", own.name), &of_vlan);
+        }
+    }
+
+    /// Writes an interface's folder, with some files as they are given.
+    fn describe_in(
+        &self,
+        entries: &mut Vec<(String, Entry)>,
+        folder: &str,
+        given: &[(&str, String)],
+    ) {
         let mac: Vec<String> = self.mac.iter().map(|byte| format!("{byte:02x}")).collect();
         let index = self.index.to_string();
         let (state, carrier) = if self.is_up { ("up", "1") } else { ("down", "0") };
@@ -103,7 +141,6 @@ impl Netdev {
             // sysfs does not show whether there is a carrier (IFF_RUNNING).
             ("flags", format!("{:#x}", self.flags() & !libc::IFF_RUNNING)),
             ("ifindex", index.clone()),
-            ("iflink", index.clone()),
             ("link_mode", "0".into()),
             ("mtu", self.mtu.to_string()),
             ("operstate", state.into()),
@@ -113,9 +150,13 @@ impl Netdev {
             ("type", libc::ARPHRD_ETHER.to_string()),
             ("uevent", format!("INTERFACE={}\nIFINDEX={index}", self.name)),
         ] {
-            entries.push((format!("{folder}/{name}"), Entry::text(&text)));
+            if !given.iter().any(|(known, _)| *known == name) {
+                entries.push((format!("{folder}/{name}"), Entry::text(&text)));
+            }
         }
-        entries.push((format!("{folder}/device"), Entry::Link("../..".into())));
+        for (name, text) in given {
+            entries.push((format!("{folder}/{name}"), Entry::text(text)));
+        }
         if self.is_view {
             let class = format!("sys/class/net/{}", self.name);
             entries.push((class, Entry::Link(format!("../../../{folder}"))));

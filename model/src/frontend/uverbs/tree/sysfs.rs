@@ -18,7 +18,8 @@ use super::counters;
 use super::folder::{self, Entry};
 use super::identity::{self, BOARD_ID, Device};
 use super::pci;
-use crate::card::{GidEntry, Link, PortState};
+use super::table::{GidTable, interface_of};
+use crate::card::{Link, PortState};
 use crate::private::{files, system};
 use crate::wire::RoceVersion;
 
@@ -35,7 +36,7 @@ pub(crate) const CONNECTIONS: &[u8] = b"/dev/infiniband/rdma_cm";
 pub(crate) const NODE_NUMBER: (u32, u32) = (1, 7);
 
 /// Folders and prefixes that are redirected into the tree.
-const REDIRECTED: [&str; 7] = [
+const REDIRECTED: [&str; 8] = [
     "/sys/class/infiniband",
     "/dev/infiniband",
     "/sys/class/misc/rdma_cm",
@@ -43,6 +44,7 @@ const REDIRECTED: [&str; 7] = [
     "/sys/bus/pci/devices",
     "/sys/bus/pci/drivers/mlx5_core",
     "/sys/class/net/mlx5view",
+    "/sys/devices/virtual/net/mlx5view",
 ];
 
 /// The tree of a machine with these devices.
@@ -110,8 +112,8 @@ impl Tree {
             .filter_map(|name| name.to_str()?.strip_prefix("uverbs")?.parse::<usize>().ok())
             .max()
             .map_or(0, |last| last + 1);
-        let gids: Vec<&[GidEntry]> = devices.iter().map(|device| &device.gids[..]).collect();
-        let (folder, name) = folder::settle(&entries(devices, &gids, node, first))?;
+        let tables: Vec<&GidTable> = devices.iter().map(|device| &device.table).collect();
+        let (folder, name) = folder::settle(&entries(devices, &tables, node, first))?;
         Ok(Self {
             folder,
             initial: name,
@@ -125,8 +127,8 @@ impl Tree {
 
     /// Finds or writes the tree of these devices with other GID tables, which replaces the tree for all paths
     /// from now on.
-    pub fn renew(&self, devices: &[Device], gids: &[&[GidEntry]], node: Node) -> io::Result<()> {
-        let name = folder::settle_in(&self.folder, &entries(devices, gids, node, self.first))?;
+    pub fn renew(&self, devices: &[Device], tables: &[&GidTable], node: Node) -> io::Result<()> {
+        let name = folder::settle_in(&self.folder, &entries(devices, tables, node, self.first))?;
         self.name.store(name, Ordering::Release);
         Ok(())
     }
@@ -172,18 +174,18 @@ impl Tree {
     }
 }
 
-/// Returns everything in the tree. `gids` are the devices' GID tables, `first` is the number of the first
+/// Returns everything in the tree. `tables` are the devices' GID tables, `first` is the number of the first
 /// device's node.
 fn entries(
     devices: &[Device],
-    gids: &[&[GidEntry]],
+    tables: &[&GidTable],
     node: Node,
     first: usize,
 ) -> Vec<(String, Entry)> {
     let mut entries = Vec::new();
-    for (index, (device, gids)) in devices.iter().zip(gids).enumerate() {
+    for (index, (device, table)) in devices.iter().zip(tables).enumerate() {
         pci::describe(&mut entries, index, device);
-        describe(&mut entries, device, gids, first + index);
+        describe(&mut entries, device, table, first + index);
         entries.extend(node_of(first + index, node));
     }
     let file = |entries: &mut Vec<_>, path: &str, text: &str| {
@@ -228,7 +230,7 @@ fn node_of(number: usize, node: Node) -> Option<(String, Entry)> {
 }
 
 /// Everything about one device.
-fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, gids: &[GidEntry], number: usize) {
+fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, gids: &GidTable, number: usize) {
     let pci = pci::folder(device);
     let ib = format!("{pci}/infiniband/{}", device.name);
     let uverbs = format!("{pci}/infiniband_verbs/uverbs{number}");
@@ -267,6 +269,7 @@ fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, gids: &[GidEntr
     }
     if let Some(netdev) = &device.netdev {
         netdev.describe(entries, &pci);
+        netdev.describe_vlans(entries, &gids.vlans);
     }
 }
 
@@ -317,9 +320,9 @@ fn node_number((major, minor): (u32, u32)) -> String {
 }
 
 /// The port's GID table.
-fn table(file: &mut dyn FnMut(String, &str), device: &Device, gids: &[GidEntry], path: &str) {
+fn table(file: &mut dyn FnMut(String, &str), device: &Device, gids: &GidTable, path: &str) {
     for index in 0..device.gid_table_size() {
-        let entry = gids.get(index).copied().unwrap_or_default();
+        let entry = gids.entry(index);
         let words: Vec<String> =
             entry.gid.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
         file(format!("{path}/gids/{index}"), &words.join(":"));
@@ -329,8 +332,8 @@ fn table(file: &mut dyn FnMut(String, &str), device: &Device, gids: &[GidEntry],
         let is_v2 = device.link == Link::Roce && entry.version == RoceVersion::V2;
         let kind = if is_v2 { "RoCE v2" } else { "IB/RoCE v1" };
         file(format!("{path}/gid_attrs/types/{index}"), kind);
-        if let Some(netdev) = &device.netdev {
-            file(format!("{path}/gid_attrs/ndevs/{index}"), &netdev.name);
+        if let Some((name, _)) = interface_of(&entry, device.netdev.as_ref(), &gids.vlans) {
+            file(format!("{path}/gid_attrs/ndevs/{index}"), name);
         }
     }
 }

@@ -4,6 +4,7 @@ use mlx5_sys::ifc::{create_eq_in, create_eq_out, modify_tir_in, qpc};
 
 use super::*;
 use crate::wire::Frame;
+use crate::wire::ethernet::folded;
 
 #[test]
 fn tags_are_put_in_and_taken_out() {
@@ -23,6 +24,9 @@ fn tags_are_put_in_and_taken_out() {
         let cqe = side.received(0);
         assert_eq!((cqe[28], cqe[29] & 1), (7, u8::from(stripped)), "{cqe:02x?}");
         let met = side.rig.read::<88>(side.page + 0x400);
+        // The checksum starts with IP, whether the tag is left in the packet or not.
+        let start = if stripped { 14 } else { 18 };
+        assert_eq!(cqe[20..22], folded(&met[start..start + 70]).to_be_bytes());
         if stripped {
             assert_eq!(cqe[30..32], [0x60, 0x05]);
             assert_eq!((cqe[47], &met[12..14]), (84, &[8, 0][..]));

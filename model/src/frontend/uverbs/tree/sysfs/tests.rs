@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::*;
+use crate::card::GidEntry;
 
 #[test]
 fn the_tree_names_a_device_as_the_kernel_does() {
@@ -41,8 +42,8 @@ fn another_gid_table_is_another_tree() {
     };
     let before = path("gid_attrs/types/3");
     assert_eq!(fs::read_to_string(&before).unwrap(), "RoCE v2\n");
-    let mut gids = identity.gids.clone();
-    gids[3] = GidEntry::default();
+    let mut gids = devices[0].table.clone();
+    gids.entries[3] = GidEntry::default();
     tree.renew(&devices, &[&gids], Node::Open).unwrap();
     assert!(fs::metadata(path("gid_attrs/types/3")).is_err());
     let zero = fs::read_to_string(path("gids/3")).unwrap();
