@@ -259,12 +259,15 @@ pub fn build_programs(server: Option<&str>, programs: &[String]) -> Result<Vec<P
         } else if program == COMMAND {
             chosen.extend(["--bin", program]);
             files.push(debug.join(program));
+        } else if program == LIBRARY {
+            // Every build has it: the tests preload it.
+            files.push(debug.join("deps").join(program));
         } else {
             chosen.extend(["--example", program]);
             files.push(debug.join("examples").join(program));
         }
     }
-    if !chosen.is_empty() {
+    if !files.is_empty() {
         build::programs(&chosen)?;
     }
     Ok(files)
@@ -283,6 +286,8 @@ fn compile(name: &str, folder: &Path) -> Result<PathBuf> {
 
 /// The command of the package mlx5-tools.
 const COMMAND: &str = "mlx5";
+/// The model, to be preloaded.
+const LIBRARY: &str = "libmlx5_model.so";
 
 /// Makes the folder of a run anew.
 ///

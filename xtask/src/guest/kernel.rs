@@ -12,7 +12,7 @@ use crate::Result;
 use crate::build;
 
 /// The modules that scenarios load. Those that a kernel has built in are left out of the initramfs.
-const MODULES: [&str; 10] = [
+const MODULES: [&str; 12] = [
     "mlx5_core",
     "mlx5_ib",
     "ib_uverbs",
@@ -23,6 +23,8 @@ const MODULES: [&str; 10] = [
     "ib_ipoib",
     "virtio_pci",
     "virtio_net",
+    "8021q",
+    "veth",
 ];
 
 /// A kernel that is ready to be booted.
@@ -37,7 +39,7 @@ pub struct Kernel {
 
 impl Kernel {
     /// Decompresses the kernel of a package and the modules of [`MODULES`] with all that they depend
-    /// on, unless that is done.
+    /// on, unless that is done for the same list.
     ///
     /// # Errors
     /// The package has no kernel, or one in an unknown format.
@@ -54,11 +56,15 @@ impl Kernel {
                 .or_else(|_| package.find(&format!("boot/vmlinuz-{}", kernel.release)))?;
             decompress(&image, &kernel.vmlinux, tools)?;
         }
-        if !kernel.modules.join(INDEX).is_file() {
+        // A list of other modules needs the folder anew.
+        let (chosen, list) = (package.path.join("guest.modules"), MODULES.join("\n"));
+        let is_done = fs::read_to_string(&chosen).is_ok_and(|done| done == list);
+        if !is_done || !kernel.modules.join(INDEX).is_file() {
             let base = packaged.ancestors().nth(3).unwrap_or(&packaged);
             kernel.depmod(base, tools)?;
             kernel.stage(&packaged, tools)?;
             kernel.depmod(&staged, tools)?;
+            fs::write(&chosen, list).map_err(|error| format!("{}: {error}", chosen.display()))?;
         }
         Ok(kernel)
     }

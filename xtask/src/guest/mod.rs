@@ -45,7 +45,8 @@ pub fn command(arguments: &[String]) -> Result {
 }
 
 /// Linux's own driver on both links: this project's examples with Debian 13's kernel, and the
-/// conformance suite with the newest one of its backports.
+/// conformance suite with the newest one of its backports. Then VLANs, which Debian's kernel has: under
+/// that driver, and as interfaces below the model in a process.
 ///
 /// # Errors
 /// A scenario fails, or the mirror cannot be reached.
@@ -53,9 +54,13 @@ pub fn check() -> Result {
     for (name, kernel, packages) in [
         ("examples", Version::V6_12, Packages::Cached),
         ("conform", Version::Backports, Packages::Newest),
+        ("vlan", Version::V6_12, Packages::Cached),
+        ("vlan_interfaces", Version::V6_12, Packages::Cached),
     ] {
         let scenario = Scenario::load(name)?;
-        for link in [Link::InfiniBand, Link::Roce] {
+        let links = [Link::InfiniBand, Link::Roce];
+        let runs_on = |link: &Link| scenario.needs.link.is_none_or(|needed| needed == *link);
+        for link in links.into_iter().filter(runs_on) {
             let task = Task::Scenario(scenario.name.clone());
             let kernel = kernel.clone();
             let options = Options { link: Some(link), kernel, packages, ..Options::of(task) };

@@ -36,8 +36,8 @@ pub struct Needs {
     pub limit: Duration,
     /// Memory of each guest, in MiB.
     pub memory: u32,
-    /// Programs of this workspace: examples of `mlx5`, `mlx5`, the command, `hostile_guest`, and C programs
-    /// of the command's tests (`faults.c`).
+    /// Programs of this workspace: examples of `mlx5`, `mlx5`, the command, `hostile_guest`, C programs of the
+    /// command's tests (`faults.c`), and `libmlx5_model.so`, the model to be preloaded.
     pub programs: Vec<String>,
     pub device: Device,
     pub tests: Tests,
