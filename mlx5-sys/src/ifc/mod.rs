@@ -28,6 +28,7 @@ files! {
     dynamic
     ethernet
     event
+    flow_action
     function
     general
     hca

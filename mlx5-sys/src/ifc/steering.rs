@@ -270,7 +270,7 @@ layout! {
         OUTER_HEADERS 0x0 31 512 = fte_match_set_lyr_2_4;
         MISC_PARAMETERS 0x40 31 512;
         INNER_HEADERS 0x80 31 512 = fte_match_set_lyr_2_4;
-        MISC_PARAMETERS_2 0xc0 31 512;
+        MISC_PARAMETERS_2 0xc0 31 512 = fte_match_set_misc2;
         MISC_PARAMETERS_3 0x100 31 512;
         MISC_PARAMETERS_4 0x140 31 512;
         MISC_PARAMETERS_5 0x180 31 512;

@@ -5,20 +5,23 @@
 //! (`evidence/tables/caps-cx6dx.csv`), where the model has no smaller limit; for other generations they
 //! are assumed to be the same, unless the [`Profile`] has another value.
 
+mod flow_table;
+
 use mlx5_sys::ifc::{
     Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_event_cap, device_mem_cap, event_type,
-    flow_table_nic_cap, flow_table_prop_layout, odp_cap, odp_per_transport_service_cap,
-    per_protocol_networking_offload_caps as ethernet, qos_cap, query_adapter_out,
-    query_adapter_param_block, query_hca_cap_in, query_hca_cap_out, roce_cap, set_hca_cap_in,
+    odp_cap, odp_per_transport_service_cap, per_protocol_networking_offload_caps as ethernet,
+    qos_cap, query_adapter_out, query_adapter_param_block, query_hca_cap_in, query_hca_cap_out,
+    roce_cap, set_hca_cap_in,
 };
 
-use super::flow_counter::{BULK, LOG_MAX_COUNTERS, LOG_MAX_QUERIED, MAX_COUNTERS};
+use super::flow_action::{MAX_HEADERS, MAX_OFFSET};
+use super::flow_counter::{BULK, LOG_MAX_QUERIED, MAX_COUNTERS};
 use super::l2_table::LOG_MAX_L2_TABLE;
 use super::rate::{RATE_RANGE, RATES};
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Bus, Card, Feature, Link, Profile};
 use crate::function::LONGEST_LIST;
-use crate::object::{LOG_MAX_DESTINATIONS, Memic};
+use crate::object::Memic;
 use crate::queue::{INDIRECTION, MAX_BLOCK};
 use crate::transport::ethernet::LOG_MAX_LSO;
 
@@ -292,6 +295,11 @@ fn recordless(card: &Card) -> u64 {
     card.identity.profile.has(Feature::Recordless).into()
 }
 
+/// Returns a value on Ethernet, and zero on InfiniBand.
+fn on_ethernet(card: &Card, value: u32) -> u64 {
+    if card.identity.link == Link::Roce { value.into() } else { 0 }
+}
+
 /// Capabilities, each with its greatest value.
 type Values = Vec<(Field, u64)>;
 
@@ -299,8 +307,13 @@ type Values = Vec<(Field, u64)>;
 fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
     Ok(match group {
         group::GENERAL => general(card),
-        // Nothing in it yet is done; its log_min_mkey_entity_size has to say something true.
         group::GENERAL_2 => vec![
+            // What entries of flow tables put in and take off, counted in bytes.
+            (cmd_hca_cap_2::MAX_REFORMAT_INSERT_SIZE, on_ethernet(card, MAX_HEADERS)),
+            (cmd_hca_cap_2::MAX_REFORMAT_INSERT_OFFSET, on_ethernet(card, MAX_OFFSET)),
+            (cmd_hca_cap_2::MAX_REFORMAT_REMOVE_SIZE, on_ethernet(card, MAX_HEADERS)),
+            (cmd_hca_cap_2::MAX_REFORMAT_REMOVE_OFFSET, on_ethernet(card, MAX_OFFSET)),
+            // Has to say something true, whatever else is offered.
             (cmd_hca_cap_2::LOG_MIN_MKEY_ENTITY_SIZE, LOG_MIN_ENTITY.into()),
             (cmd_hca_cap_2::SEND_DBR_MODE_NO_DBR_EXT, recordless(card)),
             (
@@ -354,35 +367,7 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
             (ethernet::WQE_INLINE_MODE, 2),
             (ethernet::RSS_IND_TBL_CAP, LOG_MAX_RQT.into()),
         ],
-        group::FLOW_TABLE if card.identity.link == Link::Roce => {
-            let receive = flow_table_nic_cap::FLOW_TABLE_PROPERTIES_NIC_RECEIVE;
-            let properties = |field: Field, value: u32| (field.within(receive), value.into());
-            let sniffers = [
-                flow_table_nic_cap::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_SNIFFER,
-                flow_table_nic_cap::FLOW_TABLE_PROPERTIES_NIC_TRANSMIT_SNIFFER,
-            ];
-            let [received, sent] =
-                sniffers.map(|sniffer| (flow_table_prop_layout::FT_SUPPORT.within(sniffer), 1));
-            vec![
-                received,
-                sent,
-                // What is received may go to several.
-                (flow_table_nic_cap::NIC_RX_MULTI_PATH_TIRS, 1),
-                (flow_table_nic_cap::ALLOW_SNIFFER_AND_NIC_RX_SHARED_TIR, 1),
-                properties(flow_table_prop_layout::FT_SUPPORT, 1),
-                properties(flow_table_prop_layout::FLOW_TAG, 1),
-                properties(flow_table_prop_layout::FLOW_COUNTER, 1),
-                properties(flow_table_prop_layout::LOG_MAX_FLOW_COUNTER, LOG_MAX_COUNTERS),
-                properties(flow_table_prop_layout::FLOW_MODIFY_EN, 1),
-                properties(flow_table_prop_layout::MODIFY_ROOT, 1),
-                properties(flow_table_prop_layout::IDENTIFIED_MISS_TABLE_MODE, 1),
-                properties(flow_table_prop_layout::FLOW_TABLE_MODIFY, 1),
-                properties(flow_table_prop_layout::LOG_MAX_FT_SIZE, LOG_MAX_FLOW_TABLE),
-                properties(flow_table_prop_layout::MAX_FT_LEVEL, MAX_FLOW_LEVEL),
-                properties(flow_table_prop_layout::LOG_MAX_FT_NUM, 24),
-                properties(flow_table_prop_layout::LOG_MAX_DESTINATION, LOG_MAX_DESTINATIONS),
-            ]
-        }
+        group::FLOW_TABLE if card.identity.link == Link::Roce => flow_table::flow_table(),
         group::ROCE if card.identity.link == Link::Roce => vec![
             // Bit 0 is a GRH, bit 1 IPv4, bit 2 IPv6.
             (roce_cap::L3_TYPE, 0b111),

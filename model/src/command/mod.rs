@@ -8,6 +8,7 @@
 //! - `resource`: objects that are only numbers.
 //! - `mkey`, `eq`, `cq`, `srq`, `dct`, `qp`, and `transition` for a queue pair's state.
 //! - `ethernet` and `steering`: Ethernet queues, and the objects that direct packets to them.
+//! - `flow_action`: contexts by which entries of flow tables change packets.
 //!
 //! A refused command returns a [`Refusal`], which has a status and a syndrome, and changes nothing.
 
@@ -19,6 +20,7 @@ mod cq;
 mod dct;
 mod eq;
 pub(crate) mod ethernet;
+mod flow_action;
 mod flow_counter;
 mod hca;
 mod l2_table;
@@ -211,6 +213,10 @@ const COMMANDS: &[Command] = &[
     command(opcode::DESTROY_FLOW_GROUP, 0x40, 0x10, steering::destroy_group),
     modified(command(opcode::SET_FLOW_TABLE_ENTRY, 0x340, 0x10, steering::set_entry)),
     command(opcode::DELETE_FLOW_TABLE_ENTRY, 0x40, 0x10, steering::delete_entry),
+    command(opcode::ALLOC_MODIFY_HEADER_CONTEXT, 0x10, 0x10, flow_action::alloc_modify_header),
+    command(opcode::DEALLOC_MODIFY_HEADER_CONTEXT, 0x10, 0x10, flow_action::dealloc_modify_header),
+    command(opcode::ALLOC_PACKET_REFORMAT_CONTEXT, 0x24, 0x10, flow_action::alloc_reformat),
+    command(opcode::DEALLOC_PACKET_REFORMAT_CONTEXT, 0x10, 0x10, flow_action::dealloc_reformat),
     command(opcode::ALLOC_FLOW_COUNTER, 0x10, 0x10, flow_counter::alloc),
     command(opcode::QUERY_FLOW_COUNTER, 0x20, 0x20, flow_counter::query),
     command(opcode::DEALLOC_FLOW_COUNTER, 0x10, 0x10, flow_counter::dealloc),

@@ -45,6 +45,8 @@ pub fn destroy_uctx(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), R
         || objects.tises.iter().any(|(_, tis)| tis.uid == owner)
         || objects.rqts.iter().any(|(_, rqt)| rqt.uid == owner)
         || objects.steering.tables.iter().any(|(_, table)| table.uid == owner)
+        || objects.steering.modify_headers.iter().any(|(_, context)| context.uid == owner)
+        || objects.steering.reformats.iter().any(|(_, context)| context.uid == owner)
     {
         return Err(Refusal::UserBusy);
     }

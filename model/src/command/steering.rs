@@ -4,16 +4,16 @@ use mlx5_sys::ifc::{
     Field, create_flow_group_in, create_flow_group_out, create_flow_table_in,
     create_flow_table_out, delete_fte_in, dest_format_struct, destroy_flow_group_in,
     destroy_flow_table_in, flow_context, flow_counter_list, flow_table_context, fte_match_param,
-    modify_flow_table_in, set_flow_table_root_in, set_fte_in,
+    fte_match_set_misc2, modify_flow_table_in, set_flow_table_root_in, set_fte_in,
 };
 
 use super::capability::{LOG_MAX_FLOW_TABLE, MAX_FLOW_LEVEL};
 use super::flow_counter::{self, LOG_MAX_COUNTERS};
-use super::{Refusal, context, get, owned, uid};
+use super::{Refusal, context, flow_action, get, owned, uid};
 use crate::card::{Card, Link};
 use crate::object::{
-    Destination, FlowEntry, FlowGroup, FlowTable, LOG_MAX_DESTINATIONS, MATCH, NIC_RX, SNIFFER_RX,
-    SNIFFER_TX,
+    Destination, FlowEntry, FlowGroup, FlowTable, LOG_MAX_DESTINATIONS, MATCH, NIC_RX, NIC_TX,
+    SNIFFER_RX, SNIFFER_TX, TunnelActions,
 };
 
 /// Destinations (`mlx5_ifc.h`, `MLX5_FLOW_DESTINATION_TYPE_*`).
@@ -21,6 +21,7 @@ const TO_TABLE: u32 = 1;
 const TO_TIR: u32 = 2;
 
 /// Actions (`mlx5_ifc.h`, `MLX5_FLOW_CONTEXT_ACTION_*`).
+const ALLOW: u32 = 1;
 const DROP: u32 = 2;
 const FORWARD: u32 = 4;
 const COUNT: u32 = 8;
@@ -49,7 +50,7 @@ pub fn create_table(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<
         return Err(Refusal::OtherFunction);
     }
     let kind = get(input, create_flow_table_in::TABLE_TYPE) as u8;
-    if !matches!(kind, NIC_RX | SNIFFER_RX | SNIFFER_TX) {
+    if !matches!(kind, NIC_RX | NIC_TX | SNIFFER_RX | SNIFFER_TX) {
         return Err(Refusal::FlowTableType);
     }
     if field(flow_table_context::LOG_SIZE) > LOG_MAX_FLOW_TABLE
@@ -57,9 +58,14 @@ pub fn create_table(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<
     {
         return Err(Refusal::FlowTableSize);
     }
+    let tunnels = TunnelActions {
+        reformat: field(flow_table_context::REFORMAT_EN) == 1,
+        decap: field(flow_table_context::DECAP_EN) == 1,
+    };
+    // Tunnels end where packets arrive, and sniffers see packets as they are.
     if field(flow_table_context::SW_OWNER) == 1
-        || field(flow_table_context::REFORMAT_EN) == 1
-        || field(flow_table_context::DECAP_EN) == 1
+        || tunnels.reformat && !matches!(kind, NIC_RX | NIC_TX)
+        || tunnels.decap && kind != NIC_RX
     {
         return Err(Refusal::FlowTableType);
     }
@@ -71,6 +77,7 @@ pub fn create_table(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<
         level,
         size: 1 << field(flow_table_context::LOG_SIZE),
         miss,
+        tunnels,
         groups: Default::default(),
         next_group: 1,
     };
@@ -146,10 +153,19 @@ pub fn set_root(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
     Ok(())
 }
 
+/// Returns whether a byte of the criteria is that of a register of metadata.
+fn is_register(at: usize) -> bool {
+    use fte_match_set_misc2 as m;
+    let place = |field: Field| field.within(fte_match_param::MISC_PARAMETERS_2).bytes();
+    (place(m::METADATA_REG_C_7).start..place(m::METADATA_REG_C_0).end).contains(&at)
+}
+
 pub fn create_group(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    /// `match_criteria_enable`: outer headers, which alone are offered, and inner ones.
+    /// `match_criteria_enable`: outer headers, inner ones, and the parameters with the registers of
+    /// metadata. The first and the last are offered.
     const OUTER: u32 = 1;
     const INNER: u32 = 4;
+    const MISC_2: u32 = 8;
     let number = get(input, create_flow_group_in::TABLE_ID);
     let kind = get(input, create_flow_group_in::TABLE_TYPE);
     let criteria: Box<[u8; MATCH]> = context(input, create_flow_group_in::MATCH_CRITERIA)?;
@@ -159,7 +175,12 @@ pub fn create_group(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<
     if matches(fte_match_param::INNER_HEADERS) && enabled & INNER == 0 {
         return Err(Refusal::FlowInnerUnset);
     }
-    if enabled & !OUTER != 0 || criteria[outer.bytes().end..].iter().any(|byte| *byte != 0) {
+    let others = |at: usize| at >= outer.bytes().end && !is_register(at);
+    let compared = |at: &usize| criteria[*at] != 0;
+    if enabled & !(OUTER | MISC_2) != 0
+        || (0..MATCH).filter(compared).any(others)
+        || enabled & MISC_2 == 0 && matches(fte_match_param::MISC_PARAMETERS_2)
+    {
         return Err(Refusal::FlowCriteria);
     }
     match (enabled & OUTER, matches(outer)) {
@@ -204,8 +225,11 @@ fn destinations(
 ) -> Result<Vec<Destination>, Refusal> {
     let field = |field: Field| get(input, field.within(set_fte_in::FLOW_CONTEXT));
     let start = set_fte_in::FLOW_CONTEXT.bytes().start + flow_context::SIZE;
+    let sent = kind == u32::from(NIC_TX);
     let count = field(flow_context::DESTINATION_LIST_SIZE) as usize;
-    if !(1..=1 << LOG_MAX_DESTINATIONS).contains(&count) {
+    // A packet that is sent stays one packet.
+    let most = if sent { 1 } else { 1 << LOG_MAX_DESTINATIONS };
+    if !(1..=most).contains(&count) {
         return Err(Refusal::FlowDestinations);
     }
     let end = count.checked_mul(dest_format_struct::SIZE).and_then(|size| size.checked_add(start));
@@ -214,7 +238,7 @@ fn destinations(
     for entry in list.chunks_exact(dest_format_struct::SIZE) {
         let id = get(entry, dest_format_struct::DESTINATION_ID);
         destinations.push(match get(entry, dest_format_struct::DESTINATION_TYPE) {
-            TO_TIR => {
+            TO_TIR if !sent => {
                 owned(card.objects.tirs.get(id).ok_or(Refusal::NoTir)?.uid, uid(input))?;
                 Destination::Tir(id)
             }
@@ -258,17 +282,21 @@ pub fn set_entry(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
     if !matches!(operation, NEW | CHANGED) {
         return Err(Refusal::OpModifier);
     }
-    let level = table(card, number, kind, input)?.level;
+    let FlowTable { level, tunnels, kind: table_kind, .. } = *table(card, number, kind, input)?;
     let action = field(flow_context::ACTION);
-    let destinations = match action & !COUNT {
+    let destinations = match action & !(COUNT | flow_action::ALL) {
         DROP => Vec::new(),
         FORWARD => destinations(card, input, kind, level)?,
+        ALLOW if table_kind == NIC_TX => vec![Destination::Port],
         _ => return Err(Refusal::FlowAction),
     };
+    let on_headers = action & flow_action::ALL;
+    let changes = flow_action::changes(card, input, table_kind, tunnels, on_headers)?;
     let counters = if action & COUNT == 0 { Vec::new() } else { counters(card, input)? };
     let value = flow_context::MATCH_VALUE.within(set_fte_in::FLOW_CONTEXT);
     let value: Box<[u8; MATCH]> = context(input, value)?;
-    let entry = FlowEntry { value, tag: field(flow_context::FLOW_TAG), destinations, counters };
+    let tag = field(flow_context::FLOW_TAG);
+    let entry = FlowEntry { value, tag, destinations, counters, changes };
     let id = field(flow_context::GROUP_ID);
     let group =
         table(card, number, kind, input)?.groups.get_mut(&id).ok_or(Refusal::NoFlowGroup)?;

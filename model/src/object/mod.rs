@@ -46,8 +46,9 @@ pub use qp::{CopiedWqe, Qp, ReceiveQueue, Role, SendQueue, Special, State, Used}
 pub use room::{Room, Share};
 pub use srq::{Srq, SrqContext, SrqQueue, Xrc};
 pub use steering::{
-    Classified, Destination, FlowEntry, FlowGroup, FlowTable, LOG_MAX_DESTINATIONS, MATCH, NIC_RX,
-    SNIFFER_RX, SNIFFER_TX, Steering,
+    AddedTag, Classified, Decapsulation, Delivery, Destination, Edits, FlowEntry, FlowGroup,
+    FlowTable, LOG_MAX_DESTINATIONS, MATCH, ModifyHeader, NIC_RX, NIC_TX, PacketChanges, Reformat,
+    Reformatting, SNIFFER_RX, SNIFFER_TX, SteeredPacket, Steering, TunnelActions,
 };
 pub use table::Table;
 pub use tags::{TagEntry, TagList};

@@ -1,18 +1,27 @@
 //! Flow tables: the rules that direct packets to queues.
 
+mod actions;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 use mlx5_sys::ifc::fte_match_param;
 
 use super::Table;
 
+pub use actions::{
+    AddedTag, Decapsulation, Edits, ModifyHeader, PacketChanges, Reformat, Reformatting,
+};
+
 /// Bytes of a packet's headers for comparison.
 pub const MATCH: usize = fte_match_param::SIZE;
 
-/// Types of tables (`mlx5_ifc.h`, `FS_FT_*`): received packets of the port, and the sniffers'
-/// copies of received and sent packets.
+/// Types of tables (`mlx5_ifc.h`, `FS_FT_*`): received packets of the port, sent ones, and the sniffers'
+/// copies of both.
 pub const NIC_RX: u8 = 0;
+/// Type of the tables for sent packets: see [`NIC_RX`].
+pub const NIC_TX: u8 = 1;
 /// Type of the sniffers' tables for received packets: see [`NIC_RX`].
 pub const SNIFFER_RX: u8 = 5;
 /// Type of the sniffers' tables for sent packets: see [`NIC_RX`].
@@ -33,6 +42,8 @@ pub enum Destination {
     Table(u32),
     /// A TIR.
     Tir(u32),
+    /// The port, by which sent packets leave.
+    Port,
 }
 
 /// An entry of a table.
@@ -46,15 +57,53 @@ pub struct FlowEntry {
     pub destinations: Vec<Destination>,
     /// Counters of matching packets.
     pub counters: Vec<u32>,
+    /// Changes of matching packets.
+    pub changes: PacketChanges,
+}
+
+/// A packet on its way through tables.
+pub trait SteeredPacket: Sized {
+    /// Its header fields, as entries compare them.
+    fn fields(&self) -> &[u8; MATCH];
+    /// Its length in bytes.
+    fn length(&self) -> usize;
+    /// The packet with an entry's changes; `None` if they cannot be made.
+    fn edited(&self, edits: &Edits<'_>) -> Option<Self>;
+}
+
+/// A packet for a TIR, as the entries on its way have left it.
+#[derive(Debug)]
+pub struct Delivery<P> {
+    /// The TIR.
+    pub tir: u32,
+    /// The flow's tag.
+    pub tag: u32,
+    /// The packet.
+    pub packet: Rc<P>,
 }
 
 /// The receivers and counters that the tables give a packet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Classified {
-    /// TIRs that receive it, each with the flow's tag.
-    pub tirs: Vec<(u32, u32)>,
-    /// Counters that count it.
-    pub counters: Vec<u32>,
+#[derive(Debug)]
+pub struct Classified<P> {
+    /// TIRs that receive it.
+    pub tirs: Vec<Delivery<P>>,
+    /// Packets that leave by the port.
+    pub leaving: Vec<Rc<P>>,
+    /// Counters that count it, each with the bytes.
+    pub counters: Vec<(u32, usize)>,
+}
+
+impl<P> Default for Classified<P> {
+    fn default() -> Self {
+        Self { tirs: Vec::new(), leaving: Vec::new(), counters: Vec::new() }
+    }
+}
+
+/// A way that a packet takes: the next table, the tag so far, and the packet as it is there.
+struct Path<P> {
+    table: u32,
+    tag: u32,
+    packet: Rc<P>,
 }
 
 /// Entries of a table that compare the same bits.
@@ -66,6 +115,15 @@ pub struct FlowGroup {
     pub criteria: Box<[u8; MATCH]>,
     /// Its entries, by index.
     pub entries: BTreeMap<u32, FlowEntry>,
+}
+
+/// The actions on whole headers that a table's entries may have, as it was created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunnelActions {
+    /// Reformatting (`reformat_en`).
+    pub reformat: bool,
+    /// Taking tunnels off (`decap_en`).
+    pub decap: bool,
 }
 
 /// A table.
@@ -81,6 +139,8 @@ pub struct FlowTable {
     pub size: u32,
     /// The table for packets that match no entry.
     pub miss: Option<u32>,
+    /// The changes of whole headers that its entries may make.
+    pub tunnels: TunnelActions,
     /// Groups by number.
     pub groups: BTreeMap<u32, FlowGroup>,
     /// Number of the next group.
@@ -94,60 +154,94 @@ pub struct Steering {
     pub tables: Table<FlowTable>,
     /// The first table for packets, by type of table.
     pub roots: BTreeMap<u8, u32>,
+    /// Contexts of changed headers.
+    pub modify_headers: Table<ModifyHeader>,
+    /// Contexts of reformatting.
+    pub reformats: Table<Reformat>,
 }
 
 impl Default for Steering {
     fn default() -> Self {
-        Self { tables: Table::new(0x20, 0x00ff_ffff), roots: BTreeMap::new() }
+        Self {
+            tables: Table::new(0x20, 0x00ff_ffff),
+            roots: BTreeMap::new(),
+            modify_headers: Table::new(0x60, 0x00ff_ffff),
+            reformats: Table::new(0x70, 0x00ff_ffff),
+        }
     }
 }
 
 impl Steering {
-    /// Returns receivers and counters of a packet with these headers, from a type's root on. In each
-    /// table the first matching entry decides. A packet that visits too many tables, or that too many
-    /// TIRs would receive, is dropped and not counted.
-    pub fn classify(&self, kind: u8, headers: &[u8; MATCH]) -> Classified {
-        self.walk(kind, headers).unwrap_or_else(|| {
+    /// Returns receivers and counters of a packet, from a type's root on. In each table the first matching
+    /// entry decides; the next tables see the packet with its changes. A packet that matches no entry is
+    /// dropped if it was received, and leaves if it is sent. A packet that visits too many tables, or
+    /// that too many TIRs would receive, is dropped and not counted.
+    pub fn classify<P: SteeredPacket>(&self, kind: u8, packet: P) -> Classified<P> {
+        self.walk(kind, packet).unwrap_or_else(|| {
             tracing::debug!(kind, "a packet visits too many tables or TIRs");
             Classified::default()
         })
     }
 
-    fn walk(&self, kind: u8, headers: &[u8; MATCH]) -> Option<Classified> {
+    fn walk<P: SteeredPacket>(&self, kind: u8, packet: P) -> Option<Classified<P>> {
         let mut classified = Classified::default();
-        let mut ways: Vec<(u32, u32)> =
-            self.roots.get(&kind).map(|root| (*root, 0)).into_iter().collect();
+        let packet = Rc::new(packet);
+        let start = |root: &u32| Path { table: *root, tag: 0, packet };
+        let mut ways: Vec<Path<P>> = self.roots.get(&kind).map(start).into_iter().collect();
         let mut lookups = 0;
-        while let Some((number, tag)) = ways.pop() {
+        while let Some(Path { table, tag, packet }) = ways.pop() {
             lookups += 1;
             if lookups > MAX_LOOKUPS {
                 return None;
             }
-            let Some(table) = self.tables.get(number) else { continue };
-            let found = table
-                .groups
-                .values()
-                .flat_map(|group| group.entries.iter().map(move |entry| (group, entry)))
-                .filter(|(group, (_, entry))| matches(&group.criteria, &entry.value, headers))
-                .min_by_key(|(_, (index, _))| **index);
-            match found {
-                Some((_, (_, entry))) => {
-                    let tag = if entry.tag == 0 { tag } else { entry.tag };
-                    classified.counters.extend_from_slice(&entry.counters);
-                    for destination in &entry.destinations {
-                        match destination {
-                            Destination::Tir(_) if classified.tirs.len() == MAX_RECEIVERS => {
-                                return None;
-                            }
-                            Destination::Tir(tir) => classified.tirs.push((*tir, tag)),
-                            Destination::Table(table) => ways.push((*table, tag)),
-                        }
-                    }
+            let Some(table) = self.tables.get(table) else { continue };
+            let Some(entry) = table.find(packet.fields()) else {
+                match table.miss {
+                    Some(table) => ways.push(Path { table, tag, packet }),
+                    None if kind == NIC_TX => classified.leaving.push(packet),
+                    None => {}
                 }
-                None => ways.extend(table.miss.map(|miss| (miss, tag))),
+                continue;
+            };
+            let tag = if entry.tag == 0 { tag } else { entry.tag };
+            let length = packet.length();
+            classified.counters.extend(entry.counters.iter().map(|counter| (*counter, length)));
+            let Some(packet) = self.edited(entry, packet) else {
+                tracing::debug!(kind, "an entry's changes cannot be made, a packet is lost");
+                continue;
+            };
+            for destination in &entry.destinations {
+                let packet = packet.clone();
+                match *destination {
+                    Destination::Tir(_) if classified.tirs.len() == MAX_RECEIVERS => return None,
+                    Destination::Tir(tir) => classified.tirs.push(Delivery { tir, tag, packet }),
+                    Destination::Table(table) => ways.push(Path { table, tag, packet }),
+                    Destination::Port => classified.leaving.push(packet),
+                }
             }
         }
         Some(classified)
+    }
+
+    /// Returns a packet with the changes of an entry that it matches; `None` if they cannot be made.
+    fn edited<P: SteeredPacket>(&self, entry: &FlowEntry, packet: Rc<P>) -> Option<Rc<P>> {
+        let changes = &entry.changes;
+        if entry.destinations.is_empty() || changes.are_none() {
+            return Some(packet);
+        }
+        let modify = changes.modify.and_then(|number| self.modify_headers.get(number));
+        let reformat = changes.reformat.and_then(|number| self.reformats.get(number));
+        packet.edited(&Edits { changes, modify, reformat }).map(Rc::new)
+    }
+
+    /// Returns whether any entry names a context of changed headers.
+    pub fn uses_modify_header(&self, number: u32) -> bool {
+        self.entries().any(|entry| entry.changes.modify == Some(number))
+    }
+
+    /// Returns whether any entry names a context of reformatting.
+    pub fn uses_reformat(&self, number: u32) -> bool {
+        self.entries().any(|entry| entry.changes.reformat == Some(number))
     }
 
     /// Returns whether any entry leads to a TIR.
@@ -166,16 +260,31 @@ impl Steering {
             || self.entries().any(|entry| entry.destinations.contains(&Destination::Table(number)))
     }
 
-    /// Returns whether there is no entry at all.
-    pub fn is_empty(&self) -> bool {
-        self.entries().next().is_none()
+    /// Returns whether any entry is for packets that arrive or are seen by sniffers.
+    pub fn receives(&self) -> bool {
+        self.tables
+            .iter()
+            .any(|(_, table)| table.kind != NIC_TX && table.entries().next().is_some())
     }
 
     fn entries(&self) -> impl Iterator<Item = &FlowEntry> {
-        self.tables
-            .iter()
-            .flat_map(|(_, table)| table.groups.values())
-            .flat_map(|group| group.entries.values())
+        self.tables.iter().flat_map(|(_, table)| table.entries())
+    }
+}
+
+impl FlowTable {
+    fn entries(&self) -> impl Iterator<Item = &FlowEntry> {
+        self.groups.values().flat_map(|group| group.entries.values())
+    }
+
+    /// Returns the first entry that header fields match.
+    fn find(&self, fields: &[u8; MATCH]) -> Option<&FlowEntry> {
+        self.groups
+            .values()
+            .flat_map(|group| group.entries.iter().map(move |entry| (group, entry)))
+            .filter(|(group, (_, entry))| matches(&group.criteria, &entry.value, fields))
+            .min_by_key(|(_, (index, _))| **index)
+            .map(|(_, (_, entry))| entry)
     }
 }
 

@@ -1,7 +1,11 @@
 //! Ethernet frames: which of them are packets of the transport; positions of the headers of all
-//! others, and checksums.
+//! others, and checksums. [`fields`] changes header fields, [`tunnel`] adds and removes headers.
 //!
 //! Any sender may have built these frames. So the code indexes only after a length check.
+
+mod checksum;
+pub mod fields;
+pub mod tunnel;
 
 use super::route::ROCE_PORT;
 
@@ -189,6 +193,16 @@ impl Headers {
             UDP if segment.len() >= 8 => Some((Transport::Udp, at)),
             _ => None,
         };
+    }
+
+    /// Returns the start of the header of IP of a version.
+    fn network_at(&self, version: Network) -> Option<usize> {
+        self.network.filter(|(met, _)| *met == version).map(|(_, at)| at)
+    }
+
+    /// Returns the start of the header of TCP, or of UDP.
+    fn transport_at(&self, kind: Transport) -> Option<usize> {
+        self.transport.filter(|(met, _)| *met == kind).map(|(_, at)| at)
     }
 
     /// Source and destination ports of TCP or UDP.

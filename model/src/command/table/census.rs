@@ -27,6 +27,9 @@ pub fn census(card: &Card) -> Census {
     enter(&mut census, "TIS", &objects.tises, |tis| tis.uid);
     enter(&mut census, "RQT", &objects.rqts, |rqt| rqt.uid);
     enter(&mut census, "flow table", &objects.steering.tables, |table| table.uid);
+    let steering = &objects.steering;
+    enter(&mut census, "changed headers", &steering.modify_headers, |context| context.uid);
+    enter(&mut census, "reformatting", &steering.reformats, |context| context.uid);
     enter(&mut census, "flow counter", &objects.flow_counters, |counter| counter.uid);
     enter(&mut census, "UAR", &objects.uars, |uar| uar.uid);
     enter(&mut census, "umem", &objects.umems, |umem| umem.uid);

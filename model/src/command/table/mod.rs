@@ -12,6 +12,7 @@
 mod census;
 mod dynamic;
 mod ethernet;
+mod flow_action;
 mod function;
 mod memory;
 mod mutants;
@@ -46,6 +47,7 @@ fn table() -> impl Iterator<Item = &'static Row> {
         dynamic::ROWS,
         ethernet::ROWS,
         steering::ROWS,
+        flow_action::ROWS,
     ];
     parts.into_iter().flatten()
 }

@@ -5,7 +5,8 @@ use mlx5_sys::ifc::{
     create_flow_group_out, create_flow_table_in, create_flow_table_out, dealloc_flow_counter_in,
     delete_fte_in, dest_format_struct, destroy_flow_group_in, destroy_flow_table_in, flow_context,
     flow_counter_list, flow_table_context, fte_match_param, fte_match_set_lyr_2_4,
-    modify_flow_table_in, opcode, query_flow_counter_in, set_flow_table_root_in, set_fte_in,
+    fte_match_set_misc2, modify_flow_table_in, opcode, query_flow_counter_in,
+    set_flow_table_root_in, set_fte_in,
 };
 
 use super::super::{OP_MOD, Refusal};
@@ -18,6 +19,7 @@ pub const ROWS: &[Row] = &[
     Row::new(destroy_table).roce(),
     Row::new(set_root).roce(),
     Row::new(create_group).roce(),
+    Row::new(create_group_of_registers).roce(),
     Row::new(destroy_group).roce(),
     Row::new(set_entry).roce(),
     Row::new(change_entry).roce(),
@@ -28,12 +30,12 @@ pub const ROWS: &[Row] = &[
     Row::new(dealloc_counter).roce(),
 ];
 
-fn context(field: Field) -> Field {
+pub(super) fn context(field: Field) -> Field {
     field.within(create_flow_table_in::FLOW_TABLE_CONTEXT)
 }
 
 /// A table of four entries, of a level.
-fn table_command(level: u64) -> Command {
+pub(super) fn table_command(level: u64) -> Command {
     Command::new(opcode::CREATE_FLOW_TABLE, 0x40)
         .set(context(flow_table_context::LEVEL), level)
         .set(context(flow_table_context::LOG_SIZE), 2u64)
@@ -48,7 +50,7 @@ fn table(rig: &mut Rig) -> u32 {
 }
 
 /// The group of a table's first two entries, which match all outer headers.
-fn group_command(table: u32) -> Command {
+pub(super) fn group_command(table: u32) -> Command {
     let group = Command::new(opcode::CREATE_FLOW_GROUP, 0x400)
         .set(create_flow_group_in::TABLE_ID, table)
         .set(create_flow_group_in::END_FLOW_INDEX, 1u64)
@@ -73,12 +75,12 @@ fn group(rig: &mut Rig, table: u32) -> u32 {
     rig.number(&group_command(table), create_flow_group_out::GROUP_ID)
 }
 
-fn entry(field: Field) -> Field {
+pub(super) fn entry(field: Field) -> Field {
     field.within(set_fte_in::FLOW_CONTEXT)
 }
 
 /// An entry of a group that leads to a TIR.
-fn entry_command(table: u32, group: u32, tir: u32) -> Command {
+pub(super) fn entry_command(table: u32, group: u32, tir: u32) -> Command {
     /// `MLX5_FLOW_CONTEXT_ACTION_FWD_DEST`, `MLX5_FLOW_DESTINATION_TYPE_TIR`
     const FORWARD: u64 = 4;
     const TIR: u64 = 2;
@@ -94,7 +96,7 @@ fn entry_command(table: u32, group: u32, tir: u32) -> Command {
 }
 
 /// A field of the first destination, which lies behind the context.
-fn list(field: Field) -> Field {
+pub(super) fn list(field: Field) -> Field {
     field.within(Field::new(0x340, 31, 64))
 }
 
@@ -104,7 +106,7 @@ pub fn holder(rig: &mut Rig, tir: u32) -> Command {
 }
 
 /// Deletes a table's first entry.
-fn delete_command(table: u32) -> Command {
+pub(super) fn delete_command(table: u32) -> Command {
     Command::new(opcode::DELETE_FLOW_TABLE_ENTRY, 0x40).set(delete_fte_in::TABLE_ID, table)
 }
 
@@ -118,6 +120,9 @@ fn lead_to(rig: &mut Rig, tir: u32) -> (u32, u32) {
 
 fn create_table(rig: &mut Rig) -> Case {
     let (lower, higher, foreign) = (table_of(rig, 1), table_of(rig, 5), rig.foreign(table));
+    let tunnels = |kind: u64, field: Field| {
+        table_command(3).set(create_flow_table_in::TABLE_TYPE, kind).set(context(field), 1u64)
+    };
     // With the table where unmatched packets go.
     let miss = context(flow_table_context::TABLE_MISS_ID);
     let create = table_command(3)
@@ -131,8 +136,12 @@ fn create_table(rig: &mut Rig) -> Case {
         .refuses(context(flow_table_context::LOG_SIZE), 21u64, Refusal::FlowTableSize)
         .refuses(context(flow_table_context::LEVEL), 129u64, Refusal::FlowTableSize)
         .refuses(context(flow_table_context::SW_OWNER), 1u64, Refusal::FlowTableType)
-        .refuses(context(flow_table_context::REFORMAT_EN), 1u64, Refusal::FlowTableType)
-        .refuses(context(flow_table_context::DECAP_EN), 1u64, Refusal::FlowTableType)
+        // Sniffers see packets as they are, and tunnels end where packets arrive.
+        .kind(context(flow_table_context::REFORMAT_EN))
+        .kind(context(flow_table_context::DECAP_EN))
+        .otherwise(tunnels(5, flow_table_context::REFORMAT_EN), Refusal::FlowTableType)
+        .otherwise(tunnels(6, flow_table_context::DECAP_EN), Refusal::FlowTableType)
+        .otherwise(tunnels(1, flow_table_context::DECAP_EN), Refusal::FlowTableType)
         .refuses(context(flow_table_context::TABLE_MISS_ACTION), 2u64, Refusal::FlowTableType)
         .refuses(context(flow_table_context::TABLE_MISS_ACTION), 3u64, Refusal::FlowTableType)
         .refuses(miss, 5u64, Refusal::NoFlowTable)
@@ -222,6 +231,28 @@ fn create_group(rig: &mut Rig) -> Case {
         let is_inner = inner.iter().any(|field| field.bytes() == word.bytes());
         let refusal = if is_inner { Refusal::FlowInnerUnset } else { Refusal::FlowCriteria };
         case.refuses(word, 1u64 << 63, refusal)
+    })
+}
+
+/// A group that matches registers of metadata alone.
+fn create_group_of_registers(rig: &mut Rig) -> Case {
+    use create_flow_group_in as g;
+    use fte_match_set_misc2 as m;
+    let own = table(rig);
+    let register =
+        |field: Field| field.within(fte_match_param::MISC_PARAMETERS_2).within(g::MATCH_CRITERIA);
+    let group = Command::new(opcode::CREATE_FLOW_GROUP, 0x400)
+        .set(g::TABLE_ID, own)
+        .set(g::MATCH_CRITERIA_ENABLE, 8u64)
+        .set(register(m::METADATA_REG_C_0), 0xffff_ffffu64)
+        .set(register(m::METADATA_REG_C_7), 0xffu64);
+    let others = [m::METADATA_REG_A, Field::new(0xc, 31, 32)].map(register);
+    let case =
+        Case::new(group.clone()).refuses(g::MATCH_CRITERIA_ENABLE, 0u64, Refusal::FlowCriteria);
+    let case = case.kind(g::TABLE_ID).kind(g::TABLE_TYPE).kind(g::MATCH_CRITERIA);
+    let case = case.kind(g::START_FLOW_INDEX).kind(g::END_FLOW_INDEX);
+    others.into_iter().fold(case, |case, field| {
+        case.otherwise(group.clone().set(field, 1u64), Refusal::FlowCriteria)
     })
 }
 

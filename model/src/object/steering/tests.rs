@@ -4,6 +4,23 @@ use super::*;
 
 const TIR: Destination = Destination::Tir(0x40);
 
+/// A packet that all entries match.
+struct Blank;
+
+impl SteeredPacket for Blank {
+    fn fields(&self) -> &[u8; MATCH] {
+        &[0; MATCH]
+    }
+
+    fn length(&self) -> usize {
+        0
+    }
+
+    fn edited(&self, _: &Edits<'_>) -> Option<Self> {
+        Some(Self)
+    }
+}
+
 /// Tables of the levels from zero on, each with one entry that all packets match. `destinations`
 /// gives an entry's list from the next destination: the next level's table, or a TIR at the end.
 fn chain(levels: u8, destinations: impl Fn(Destination) -> Vec<Destination>) -> Steering {
@@ -11,13 +28,22 @@ fn chain(levels: u8, destinations: impl Fn(Destination) -> Vec<Destination>) -> 
     let mut next = TIR;
     for level in (0..levels).rev() {
         let value = Box::new([0; MATCH]);
-        let entry =
-            FlowEntry { value, tag: 0, destinations: destinations(next), counters: Vec::new() };
+        let destinations = destinations(next);
+        let changes = PacketChanges::default();
+        let entry = FlowEntry { value, tag: 0, destinations, counters: Vec::new(), changes };
         let criteria = Box::new([0; MATCH]);
         let group = FlowGroup { range: (0, 0), criteria, entries: [(0, entry)].into() };
         let groups = [(1, group)].into();
-        let table =
-            FlowTable { uid: 0, kind: NIC_RX, level, size: 1, miss: None, groups, next_group: 2 };
+        let table = FlowTable {
+            uid: 0,
+            kind: NIC_RX,
+            level,
+            size: 1,
+            miss: None,
+            tunnels: TunnelActions::default(),
+            groups,
+            next_group: 2,
+        };
         let number = steering.tables.add(table).unwrap();
         steering.roots.insert(NIC_RX, number);
         next = Destination::Table(number);
@@ -26,7 +52,7 @@ fn chain(levels: u8, destinations: impl Fn(Destination) -> Vec<Destination>) -> 
 }
 
 fn receivers(steering: &Steering) -> usize {
-    steering.classify(NIC_RX, &[0; MATCH]).tirs.len()
+    steering.classify(NIC_RX, Blank).tirs.len()
 }
 
 #[test]

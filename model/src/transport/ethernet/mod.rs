@@ -73,7 +73,7 @@ impl Transport for Ethernet {
 impl Card {
     /// Whether anything in it receives what goes to all.
     pub fn listens_to_all(&self) -> bool {
-        !self.objects.steering.is_empty() || !self.objects.groups.is_empty()
+        self.objects.steering.receives() || !self.objects.groups.is_empty()
     }
 
     /// Returns whether the virtual port's settings and the table of addresses let an Ethernet frame

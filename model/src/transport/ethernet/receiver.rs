@@ -7,7 +7,8 @@ use super::super::{Completion, Outcome};
 use crate::card::Card;
 use crate::object::{Qp, Role, State};
 use crate::queue::{Opcode, Part, QpEvent, ReceiveWqe, Seen, Syndrome, Taken};
-use crate::wire::ethernet::{HEADER, Headers, TAG, VLAN};
+use crate::wire::ethernet::tunnel::pop_tag;
+use crate::wire::ethernet::{Headers, VLAN};
 
 /// A frame for a queue, with its headers, hash and tag.
 pub(super) struct Arrived<'a> {
@@ -42,7 +43,7 @@ pub(super) fn deliver(card: &mut Card, queue: u32, arrived: &Arrived<'_>) {
     let mut frame = arrived.frame;
     if let (true, Some((VLAN, tag))) = (strips, arrived.headers.vlan) {
         let mut bytes = frame.to_vec();
-        bytes.drain(HEADER - 2..HEADER - 2 + TAG);
+        pop_tag(&mut bytes);
         stripped = bytes;
         frame = &stripped;
         seen.stripped = Some(tag);

@@ -1,7 +1,8 @@
 //! Segmentation of large sends: a TCP segment longer than a frame becomes several frames.
 
 use crate::queue::{EthernetSegment, Syndrome};
-use crate::wire::ethernet::{HEADER, Headers, Network, SERVICE_VLAN, TAG, Transport, VLAN};
+use crate::wire::ethernet::tunnel::set_length;
+use crate::wire::ethernet::{Headers, Network, Transport};
 
 /// Flags of TCP: CWR is for the first packet alone, FIN and PSH are for the last.
 const CWR: u8 = 0x80;
@@ -57,25 +58,4 @@ pub(super) fn cut(
         packets.push(packet);
     }
     Ok(packets)
-}
-
-/// Makes IP's header say how long the packet is.
-fn set_length(packet: &mut [u8]) -> Option<()> {
-    let kind = |packet: &[u8], at: usize| {
-        packet.get(at..at + 2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
-    };
-    let mut at = HEADER;
-    let mut above = kind(packet, at - 2)?;
-    if above == VLAN || above == SERVICE_VLAN {
-        at += TAG;
-        above = kind(packet, at - 2)?;
-    }
-    let (field, length) = match above {
-        0x0800 => (at + 2, packet.len().checked_sub(at)?),
-        0x86dd => (at + 4, packet.len().checked_sub(at + 40)?),
-        _ => return None,
-    };
-    let length = u16::try_from(length).ok()?;
-    packet.get_mut(field..field + 2)?.copy_from_slice(&length.to_be_bytes());
-    Some(())
 }

@@ -15,6 +15,7 @@ use crate::queue::{
     Syndrome,
 };
 use crate::wire::Frame;
+use crate::wire::ethernet::tunnel::push_tag;
 use crate::wire::ethernet::{self, HEADER, Headers, TAG, VLAN};
 
 /// WQEs that one queue sends before the next has its turn.
@@ -220,9 +221,7 @@ fn leave(
         return Err(Syndrome::LocalLength);
     }
     if let Some(tag) = segment.insert {
-        let [high, low] = tag.to_be_bytes();
-        let [kind, under] = VLAN.to_be_bytes();
-        frame.splice(HEADER - 2..HEADER - 2, [kind, under, high, low]);
+        push_tag(&mut frame, VLAN, tag);
     }
     if ethernet::payload(&frame) > card.function.limit.payload() {
         tracing::debug!(length = frame.len(), "a frame is longer than the port lets through");
@@ -237,10 +236,17 @@ fn leave(
             headers.fill_transport(&mut frame);
         }
     }
-    card.steer(SNIFFER_TX, &frame, None);
-    if let Some(rate) = queue.rate {
-        card.port.pace.limited(queue.domain.qp, frame.len(), rate);
+    for frame in card.steer_sent(frame) {
+        // The WQE is not at fault: the entry that made the frame so long is.
+        if ethernet::payload(&frame) > card.function.limit.payload() {
+            tracing::debug!(length = frame.len(), "a changed frame is longer than the port's MTU");
+            continue;
+        }
+        card.steer(SNIFFER_TX, &frame, None);
+        if let Some(rate) = queue.rate {
+            card.port.pace.limited(queue.domain.qp, frame.len(), rate);
+        }
+        card.send(Frame(frame, queue.transport));
     }
-    card.send(Frame(frame, queue.transport));
     Ok(())
 }

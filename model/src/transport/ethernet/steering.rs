@@ -1,11 +1,65 @@
-//! Finding the receive queues for a frame.
+//! The way of a frame through flow tables: to receive queues, or out of the port.
 
-use mlx5_sys::ifc::{Field, fte_match_param, fte_match_set_lyr_2_4, rx_hash_field_select, tirc};
+use std::borrow::Cow;
+
+use mlx5_sys::ifc::{
+    Field, fte_match_param, fte_match_set_lyr_2_4, fte_match_set_misc2, rx_hash_field_select, tirc,
+};
 
 use super::receiver::{self, Arrived};
 use crate::card::Card;
-use crate::object::{DIRECT, MATCH, Tir};
+use crate::object::{Classified, DIRECT, Delivery, Edits, MATCH, NIC_TX, SteeredPacket, Tir};
+use crate::wire::ethernet::fields::Metadata;
 use crate::wire::ethernet::{Headers, Network, SERVICE_VLAN, Transport};
+
+/// A frame in the tables, as the entries on its way have left it.
+struct Steered<'a> {
+    frame: Cow<'a, [u8]>,
+    headers: Headers,
+    metadata: Metadata,
+    fields: Box<[u8; MATCH]>,
+}
+
+impl<'a> Steered<'a> {
+    /// `None` if the frame has not even addresses and a type.
+    fn new(frame: Cow<'a, [u8]>, metadata: Metadata) -> Option<Self> {
+        let headers = Headers::of(&frame)?;
+        let mut fields = Box::new(key(&frame, &headers));
+        for (register, value) in REGISTERS.iter().zip(metadata) {
+            let field = register.within(fte_match_param::MISC_PARAMETERS_2);
+            field.set(&mut fields[..], value.into());
+        }
+        Some(Self { frame, headers, metadata, fields })
+    }
+}
+
+impl SteeredPacket for Steered<'_> {
+    fn fields(&self) -> &[u8; MATCH] {
+        &self.fields
+    }
+
+    fn length(&self) -> usize {
+        self.frame.len()
+    }
+
+    fn edited(&self, edits: &Edits<'_>) -> Option<Self> {
+        let mut metadata = self.metadata;
+        let frame = edits.apply(&self.frame, &mut metadata)?;
+        Self::new(frame.into(), metadata)
+    }
+}
+
+/// The registers of metadata that entries compare.
+const REGISTERS: [Field; 8] = [
+    fte_match_set_misc2::METADATA_REG_C_0,
+    fte_match_set_misc2::METADATA_REG_C_1,
+    fte_match_set_misc2::METADATA_REG_C_2,
+    fte_match_set_misc2::METADATA_REG_C_3,
+    fte_match_set_misc2::METADATA_REG_C_4,
+    fte_match_set_misc2::METADATA_REG_C_5,
+    fte_match_set_misc2::METADATA_REG_C_6,
+    fte_match_set_misc2::METADATA_REG_C_7,
+];
 
 /// Returns the frame's header fields (`ip_protocol` and the like) for comparison with match values.
 fn key(frame: &[u8], headers: &Headers) -> [u8; MATCH] {
@@ -155,41 +209,62 @@ fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
 }
 
 impl Card {
+    /// Leads a frame through the tables of a type. `None` if there are none, or it is no frame.
+    fn classify<'a>(&mut self, kind: u8, frame: &'a [u8]) -> Option<Classified<Steered<'a>>> {
+        if !self.objects.steering.roots.contains_key(&kind) {
+            return None;
+        }
+        let packet = Steered::new(frame.into(), Metadata::default())?;
+        let found = self.objects.steering.classify(kind, packet);
+        for (counter, bytes) in &found.counters {
+            if let Some(counter) = self.objects.flow_counters.get_mut(*counter) {
+                counter.count(*bytes);
+            }
+        }
+        Some(found)
+    }
+
+    /// Returns the frames that leave in place of one that a queue sends: it, changed or not, or none.
+    pub(super) fn steer_sent(&mut self, frame: Vec<u8>) -> Vec<Vec<u8>> {
+        let leaving = self.classify(NIC_TX, &frame).map(|found| {
+            let frames = found.leaving.iter().map(|packet| packet.frame.to_vec());
+            frames.collect()
+        });
+        leaving.unwrap_or_else(|| vec![frame])
+    }
+
     /// Gives a frame to every queue that the tables of a type lead to. `domain` is the transport domain
     /// of the queue that sent it, if that is one of the device.
     pub(super) fn steer(&mut self, kind: u8, frame: &[u8], domain: Option<u32>) -> bool {
+        let found = self.classify(kind, frame).unwrap_or_default();
         let mut wanted = false;
-        if !self.objects.steering.roots.contains_key(&kind) {
-            return wanted;
-        }
-        let Some(headers) = Headers::of(frame) else { return wanted };
-        let found = self.objects.steering.classify(kind, &key(frame, &headers));
-        for counter in found.counters {
-            if let Some(counter) = self.objects.flow_counters.get_mut(counter) {
-                counter.count(frame.len());
-            }
-        }
-        for (tir, tag) in found.tirs {
-            let Some(tir) = self.objects.tirs.get(tir) else { continue };
-            let is_group = frame.first().is_some_and(|first| first & 1 == 1);
-            if domain.is_some_and(|domain| tir.blocks(domain, is_group)) {
-                continue;
-            }
-            let hashed = hash(tir, frame, &headers);
-            let queue = if tir.get(tirc::DISP_TYPE) == DIRECT {
-                tir.get(tirc::INLINE_RQN)
-            } else {
-                let Some(rqt) = self.objects.rqts.get(tir.get(tirc::INDIRECT_TABLE)) else {
-                    continue;
-                };
-                let index = hashed.map_or(0, |(hash, _)| hash) as usize & (rqt.queues.len() - 1);
-                rqt.queues[index]
-            };
-            let arrived = Arrived { frame, headers: &headers, hash: hashed.unwrap_or((0, 0)), tag };
-            receiver::deliver(self, queue, &arrived);
-            wanted = true;
+        for delivery in &found.tirs {
+            wanted |= self.deliver_to_tir(delivery, domain);
         }
         wanted
+    }
+
+    /// Gives a frame to a TIR's queue, unless the TIR blocks it.
+    fn deliver_to_tir(&mut self, delivery: &Delivery<Steered<'_>>, domain: Option<u32>) -> bool {
+        let Some(tir) = self.objects.tirs.get(delivery.tir) else { return false };
+        let Steered { frame, headers, .. } = &*delivery.packet;
+        let is_group = frame.first().is_some_and(|first| first & 1 == 1);
+        if domain.is_some_and(|domain| tir.blocks(domain, is_group)) {
+            return false;
+        }
+        let hashed = hash(tir, frame, headers);
+        let queue = if tir.get(tirc::DISP_TYPE) == DIRECT {
+            tir.get(tirc::INLINE_RQN)
+        } else {
+            let Some(rqt) = self.objects.rqts.get(tir.get(tirc::INDIRECT_TABLE)) else {
+                return false;
+            };
+            let index = hashed.map_or(0, |(hash, _)| hash) as usize & (rqt.queues.len() - 1);
+            rqt.queues[index]
+        };
+        let hash = hashed.unwrap_or((0, 0));
+        receiver::deliver(self, queue, &Arrived { frame, headers, hash, tag: delivery.tag });
+        true
     }
 }
 

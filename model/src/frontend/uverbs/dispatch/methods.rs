@@ -9,6 +9,7 @@ use super::super::objects::devx::umem::DevxUmem;
 use super::super::objects::dm::Dm;
 use super::super::objects::file::{CommandFile, destroy};
 use super::super::objects::flow::Flow;
+use super::super::objects::flow_action::FlowAction;
 use super::super::objects::flow_matcher::Matcher;
 use super::super::objects::mw::Mw;
 use super::super::objects::pd::Pd;
@@ -20,7 +21,7 @@ use super::super::objects::xrcd::Xrcd;
 use super::super::objects::{
     advise, counters, cq, device, devx, dm, dmabuf, mr, pd, port, qp, srq, uar,
 };
-use super::super::objects::{flow_matcher, wq};
+use super::super::objects::{flow_action, flow_matcher, wq};
 use super::super::process::errno::Result;
 use super::super::request::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must};
 use super::commands;
@@ -48,6 +49,8 @@ const ANY: Kind = Kind::In(0, u16::MAX);
 const NUMBER: Kind = Kind::In(1, 8);
 const FOUR: Kind = Kind::In(4, 4);
 const EIGHT: Kind = Kind::In(8, 8);
+/// One or two handles.
+const HANDLES: Kind = Kind::In(4, 8);
 /// A firmware command, with room for the number of an object, and its reply.
 const COMMAND: Kind = Kind::In(16, u16::MAX);
 const REPLY: Kind = Kind::Out(16);
@@ -204,6 +207,7 @@ const METHODS: &[Method] = methods! {
         may 0x1002 => Kind::Handle;
         may 0x1003 => Kind::Handle;
         must 0x1004 => Kind::Handle;
+        may 0x1005 => HANDLES;
         may 0x1006 => FOUR;
         may 0x1007 => FOUR;
         may 0x1008 => Kind::In(4, u16::MAX);
@@ -247,6 +251,19 @@ const METHODS: &[Method] = methods! {
         may DRIVER_OUT => Kind::Out(0);
     }
     12 1 destroy::<Wq, 0> { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
+    // UVERBS_OBJECT_FLOW_ACTION
+    13 1 destroy::<FlowAction, 0> { must 0 => Kind::Handle; }
+    13 0x1000 flow_action::create_modify_header {
+        must 0x1000 => Kind::NewHandle;
+        must 0x1001 => Kind::In(8, u16::MAX);
+        must 0x1002 => NUMBER;
+    }
+    13 0x1001 flow_action::create_packet_reformat {
+        must 0x1000 => Kind::NewHandle;
+        must 0x1001 => NUMBER;
+        must 0x1002 => NUMBER;
+        may 0x1003 => Kind::In(1, u16::MAX);
+    }
     // UVERBS_OBJECT_COUNTERS
     15 0 counters::create { must 0 => Kind::NewHandle; }
     15 1 destroy::<Counters, 0> { must 0 => Kind::Handle; }

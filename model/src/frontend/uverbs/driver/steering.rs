@@ -1,5 +1,5 @@
-//! Flow tables of a device: one for everything the port receives, and one for each kind of sniffer. Flows
-//! of all files become entries in them.
+//! Flow tables of a device: one for everything the port receives, one for all that Ethernet queues send, and
+//! one for each kind of sniffer. Flows of all files become entries in them.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,16 @@ use mlx5_sys::ifc::{
 
 use super::super::process::errno::{Errno, Result};
 use super::command::Command;
+use crate::object::{NIC_RX, NIC_TX};
 
 /// Executes a command on the device.
 pub(crate) type Run<'a> = &'a dyn Fn(Command) -> Result<Vec<u8>>;
 
 /// Bytes that headers are compared as.
 pub(crate) const MATCH: usize = fte_match_param::SIZE;
+/// Bits of `match_criteria_enable`: outer headers, and parameters with the registers of metadata.
+pub(crate) const OUTER: u32 = 1;
+pub(crate) const MISC_2: u32 = 8;
 /// log2 of entries that one priority may have.
 pub(crate) const LOG_SLOTS: u32 = 12;
 /// Priorities that flows may ask for; behind them, what takes all that is multicast, and all.
@@ -56,6 +60,14 @@ impl Match {
         Self { criteria, value }
     }
 
+    /// Returns `match_criteria_enable`: a bit for each group of fields of which one is matched.
+    fn enabled(&self) -> u32 {
+        let groups =
+            [(fte_match_param::OUTER_HEADERS, OUTER), (fte_match_param::MISC_PARAMETERS_2, MISC_2)];
+        let matched = |group: Field| self.criteria[group.bytes()].iter().any(|byte| *byte != 0);
+        groups.into_iter().filter(|(group, _)| matched(*group)).map(|(_, bit)| bit).sum()
+    }
+
     pub fn set(&mut self, field: Field, value: u64, mask: u64) {
         let field = field.within(fte_match_param::OUTER_HEADERS);
         let all = if field.width() == 64 { u64::MAX } else { (1 << field.width()) - 1 };
@@ -79,6 +91,19 @@ pub(crate) enum Place {
     Tir(u32),
     /// A table that a program created by command.
     Table(u32),
+    /// Out of the port.
+    Port,
+}
+
+/// Changes of flows to the headers of packets, by contexts of the card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeaderChanges {
+    /// Context of changed headers.
+    pub modify: Option<u32>,
+    /// Context of reformatting.
+    pub reformat: Option<u32>,
+    /// Whether a tunnel around an Ethernet frame is taken off.
+    pub decapsulates: bool,
 }
 
 /// What a flow does with the packets that its rule matches.
@@ -100,6 +125,8 @@ pub(crate) struct Rule {
     pub matched: Match,
     /// The tag in CQEs, if the first flow gave one.
     pub tag: Option<u32>,
+    /// Its changes to the packets.
+    pub changes: HeaderChanges,
     /// The flows that share it. All of them drop packets, or none does.
     pub actions: Vec<Action>,
 }
@@ -113,8 +140,13 @@ impl Flows {
         let (input, output) = (create_flow_table_in::SIZE, create_flow_table_out::SIZE);
         let mut command = Command::new(opcode::CREATE_FLOW_TABLE, input, output);
         command.set(create_flow_table_in::TABLE_TYPE, kind);
-        let size = flow_table_context::LOG_SIZE.within(create_flow_table_in::FLOW_TABLE_CONTEXT);
-        command.set(size, LOG_SIZE);
+        let mut context = |field: Field, value: u32| {
+            command.set(field.within(create_flow_table_in::FLOW_TABLE_CONTEXT), value);
+        };
+        context(flow_table_context::LOG_SIZE, LOG_SIZE);
+        // Linux allows what the device offers (`fs.c`, _get_flow_table).
+        context(flow_table_context::REFORMAT_EN, u32::from(matches!(kind, NIC_RX | NIC_TX)));
+        context(flow_table_context::DECAP_EN, u32::from(kind == NIC_RX));
         let number = create_flow_table_out::TABLE_ID.get(&run(command)?) as u32;
         let (input, output) = (set_flow_table_root_in::SIZE, set_flow_table_root_out::SIZE);
         let mut command = Command::new(opcode::SET_FLOW_TABLE_ROOT, input, output);
@@ -135,9 +167,12 @@ impl Flows {
         let same =
             self.rules.iter_mut().filter(of_priority).find(|other| other.matched == rule.matched);
         if let Some(same) = same {
-            // Linux (`fs_core.c`, check_conflicting_ftes): a rule without a tag takes the first one's.
+            // Linux (`fs_core.c`, check_conflicting_ftes): a rule without a tag takes the first one's, and
+            // one with another tag is refused.
             let retagged = rule.tag.is_some_and(|tag| tag != same.tag.unwrap_or(0));
-            if retagged || same.places().is_empty() != rule.places().is_empty() {
+            // So do rules with other actions (check_conflicting_actions).
+            let drops = |rule: &Rule| rule.places().is_empty();
+            if retagged || drops(same) != drops(&rule) || same.changes != rule.changes {
                 return Err(Errno::EEXIST.because(format_args!(
                     "ibv_create_flow refused: another flow matches the same packets, with another tag or action"
                 )));
@@ -161,9 +196,7 @@ impl Flows {
         command.set(create_flow_group_in::TABLE_ID, table);
         command.set(create_flow_group_in::START_FLOW_INDEX, rule.index);
         command.set(create_flow_group_in::END_FLOW_INDEX, rule.index);
-        // The outer headers, if any field of them is matched.
-        let matches = rule.matched.criteria.iter().any(|byte| *byte != 0);
-        command.set(create_flow_group_in::MATCH_CRITERIA_ENABLE, u32::from(matches));
+        command.set(create_flow_group_in::MATCH_CRITERIA_ENABLE, rule.matched.enabled());
         command.bytes()[create_flow_group_in::MATCH_CRITERIA.bytes()]
             .copy_from_slice(&rule.matched.criteria);
         rule.group = create_flow_group_out::GROUP_ID.get(&run(command)?) as u32;
@@ -221,10 +254,15 @@ impl Rule {
     }
 
     fn set(&self, run: Run<'_>, table: u32, again: bool) -> Result<()> {
-        /// `MLX5_FLOW_CONTEXT_ACTION_DROP`, `_FWD_DEST`, `_COUNT`
+        /// `MLX5_FLOW_CONTEXT_ACTION_ALLOW`, `_DROP`, `_FWD_DEST`, `_COUNT`, `_PACKET_REFORMAT`,
+        /// `_DECAP`, `_MOD_HDR`
+        const ALLOW: u64 = 1;
         const DROP: u64 = 2;
         const FORWARD: u64 = 4;
         const COUNT: u64 = 8;
+        const REFORMAT: u64 = 0x10;
+        const DECAP: u64 = 0x20;
+        const MODIFY: u64 = 0x40;
         /// `MLX5_FLOW_DESTINATION_TYPE_FLOW_TABLE`, `_TIR`
         const TABLE: u64 = 1;
         const TIR: u64 = 2;
@@ -241,9 +279,23 @@ impl Rule {
         };
         context(flow_context::GROUP_ID, self.group.into());
         context(flow_context::FLOW_TAG, self.tag.unwrap_or(0).into());
-        let counted = if counters.is_empty() { 0 } else { COUNT };
-        context(flow_context::ACTION, counted | if places.is_empty() { DROP } else { FORWARD });
-        context(flow_context::DESTINATION_LIST_SIZE, places.len() as u64);
+        let HeaderChanges { modify, reformat, decapsulates } = self.changes;
+        let when = |set: bool, action: u64| if set { action } else { 0 };
+        let forward = match places[..] {
+            [] => DROP,
+            [Place::Port] => ALLOW,
+            _ => FORWARD,
+        };
+        let action = forward
+            | when(!counters.is_empty(), COUNT)
+            | when(modify.is_some(), MODIFY)
+            | when(reformat.is_some(), REFORMAT)
+            | when(decapsulates, DECAP);
+        context(flow_context::ACTION, action);
+        context(flow_context::MODIFY_HEADER_ID, modify.unwrap_or(0).into());
+        context(flow_context::PACKET_REFORMAT_ID, reformat.unwrap_or(0).into());
+        let listed = places.iter().filter(|place| **place != Place::Port).count();
+        context(flow_context::DESTINATION_LIST_SIZE, listed as u64);
         context(flow_context::FLOW_COUNTER_LIST_SIZE, counters.len() as u64);
         let value = flow_context::MATCH_VALUE.within(set_fte_in::FLOW_CONTEXT);
         command.bytes()[value.bytes()].copy_from_slice(&self.matched.value);
@@ -251,6 +303,7 @@ impl Rule {
             let (kind, number) = match place {
                 Place::Tir(number) => (TIR, number),
                 Place::Table(number) => (TABLE, number),
+                Place::Port => continue,
             };
             let mut entry = [0; dest_format_struct::SIZE];
             dest_format_struct::DESTINATION_TYPE.set(&mut entry, kind);

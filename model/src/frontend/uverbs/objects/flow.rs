@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mlx5_sys::ifc::{Field, fte_match_set_lyr_2_4 as outer};
 
 use super::super::driver::steering::{
-    ALL, Action, LOG_SLOTS, MULTICAST, Match, PRIORITIES, Place, Rule,
+    ALL, Action, HeaderChanges, LOG_SLOTS, MULTICAST, Match, PRIORITIES, Place, Rule,
 };
 use super::super::process::errno::{Errno, Result};
 use super::super::request::legacy::Request;
@@ -25,6 +25,8 @@ pub(crate) struct Flow {
     pub matcher: Option<u32>,
     /// Handle of what counts it: counters of verbs, or a counter that the program made by command.
     pub counter: Option<u32>,
+    /// Handles of its actions on headers.
+    pub headers: Vec<u32>,
 }
 
 /// Kinds of flows (`enum ib_flow_attr_type`).
@@ -85,8 +87,10 @@ pub(crate) fn create(file: &CommandFile, request: &Request) -> Result<()> {
         _ => return Err(Errno::EINVAL),
     };
     let to = (!drops).then_some(Place::Tir(tir));
-    let id = lead(file, entries, tag, Leading { to, counter })?;
-    let flow = Flow { id, target: Some(handle), matcher: None, counter: counters };
+    let leading = Leading { to, counter, changes: HeaderChanges::default() };
+    let id = lead(file, entries, tag, leading)?;
+    let (target, headers) = (Some(handle), Vec::new());
+    let flow = Flow { id, target, matcher: None, counter: counters, headers };
     let handle = state.enter(flow);
     request.reply(&[0u32.to_ne_bytes(), handle.to_ne_bytes()].concat())
 }
@@ -97,6 +101,8 @@ pub(super) struct Leading {
     pub to: Option<Place>,
     /// The card's counter that counts them.
     pub counter: Option<u32>,
+    /// The changes to their headers.
+    pub changes: HeaderChanges,
 }
 
 /// Leads what matches; completions call it by the tag. Each entry has its table, its priority there and
@@ -105,7 +111,7 @@ pub(super) fn lead(
     file: &CommandFile,
     entries: Vec<(u8, u32, Match)>,
     tag: Option<u32>,
-    Leading { to, counter }: Leading,
+    Leading { to, counter, changes }: Leading,
 ) -> Result<u64> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -115,6 +121,7 @@ pub(super) fn lead(
         group: 0,
         matched,
         tag,
+        changes,
         actions: vec![Action { flow: id, to, counter }],
     });
     file.function().steer(|flows, run| {
@@ -268,7 +275,8 @@ fn specification(mut specs: &[u8], count: u8) -> Result<Specification> {
 
 impl Object for Flow {
     fn each_used(&self, each: &mut dyn FnMut(u32)) {
-        [self.target, self.matcher, self.counter].into_iter().flatten().for_each(each);
+        let single = [self.target, self.matcher, self.counter].into_iter().flatten();
+        single.chain(self.headers.iter().copied()).for_each(each);
     }
 
     fn turn(&self) -> Turn {

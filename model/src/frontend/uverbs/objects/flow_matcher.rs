@@ -1,23 +1,28 @@
 //! Flows in the device's own format. A matcher says which header fields count. Its flows hold the
 //! fields' values and lead to an Ethernet queue pair, or to a TIR or table that a program created by
-//! command.
+//! command. Those of a matcher of sent packets lead out of the port, or to a table. Flows may change headers.
 
 use mlx5_sys::ifc::opcode;
 
-use super::super::driver::steering::{MATCH, Match, PRIORITIES, Place};
+use super::super::driver::steering::{
+    HeaderChanges, MATCH, MISC_2, Match, OUTER, PRIORITIES, Place,
+};
 use super::super::process::errno::{Errno, Result};
 use super::super::request::ioctl::Attributes;
 use super::super::tree::privilege;
 use super::devx::object::Devx;
 use super::file::{CommandFile, Object, Turn};
 use super::flow::{self, Flow, Leading};
+use super::flow_action::{self, FlowAction, table_kind};
 use super::qp::Qp;
-use crate::object::NIC_RX;
+use crate::object::{NIC_RX, NIC_TX};
 
 /// Which fields flows of it look at.
 pub(crate) struct Matcher {
     criteria: Box<[u8; MATCH]>,
     priority: u32,
+    /// Type of the table that its flows are in.
+    kind: u8,
 }
 
 /// Bytes as the card's match parameters; what they do not reach is zero.
@@ -29,24 +34,31 @@ fn parameters(bytes: &[u8]) -> Result<[u8; MATCH]> {
 
 /// `FLOW_MATCHER_CREATE`.
 pub(crate) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    /// Bit of the outer headers in the criteria that count.
-    const OUTER: u64 = 1;
+    /// `IB_FLOW_ATTR_FLAGS_EGRESS`
+    const EGRESS: u64 = 1 << 2;
+    const FLAGS: u16 = 0x1004;
+    const TABLE: u16 = 0x1005;
     let criteria = Box::new(parameters(&attributes.input(0x1001)?)?);
     let priority = attributes.number(0x1002)? as u32;
-    // Refuses headers inside of tunnels and the like, other directions, and tables other than that
-    // of received packets.
-    if attributes.number(0x1003)? & !OUTER != 0
-        || attributes.number(0x1004)? != 0
-        || attributes.number(0x1005)? != 0
-    {
+    // Refuses headers inside of tunnels and the like.
+    if attributes.number(0x1003)? & !u64::from(OUTER | MISC_2) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
+    let kind = match (attributes.has(TABLE), attributes.has(FLAGS)) {
+        (true, true) => return Err(Errno::EINVAL),
+        (true, false) => table_kind(attributes.number(TABLE)?)?,
+        (false, _) => match attributes.number(FLAGS)? {
+            0 => NIC_RX,
+            EGRESS => NIC_TX,
+            _ => return Err(Errno::EINVAL),
+        },
+    };
     if priority >= PRIORITIES {
         return Err(Errno::EINVAL);
     }
     let mut state = file.state();
     state.context()?;
-    let handle = state.enter(Matcher { criteria, priority });
+    let handle = state.enter(Matcher { criteria, priority, kind });
     attributes.put_handle(0x1000, u64::from(handle))
 }
 
@@ -82,21 +94,22 @@ pub(crate) fn create_flow(file: &CommandFile, attributes: &mut Attributes) -> Re
     let mut state = file.state();
     state.context()?;
     let matcher = attributes.handle(0x1004)?;
-    let Matcher { criteria, priority } = state.get::<Matcher>(matcher)?;
-    let (priority, matched) = (*priority, Match::masked(**criteria, value));
+    let Matcher { criteria, priority, kind } = state.get::<Matcher>(matcher)?;
+    let (priority, kind, matched) = (*priority, *kind, Match::masked(**criteria, value));
     let to_qp = attributes.optional_handle(0x1002)?;
     let to_object = attributes.optional_handle(0x1003)?;
     let (target, to) = match (to_qp, to_object, drops) {
-        (Some(qp), None, false) => {
+        (Some(qp), None, false) if kind == NIC_RX => {
             let tir = state.get::<Qp>(qp)?.raw.as_ref().and_then(|raw| raw.tir);
             (Some(qp), Some(Place::Tir(tir.ok_or(Errno::EINVAL)?)))
         }
         (None, Some(object), false) => match state.get::<Devx>(object)?.created() {
-            (opcode::CREATE_TIR, tir) => (Some(object), Some(Place::Tir(tir))),
+            (opcode::CREATE_TIR, tir) if kind == NIC_RX => (Some(object), Some(Place::Tir(tir))),
             (opcode::CREATE_FLOW_TABLE, table) => (Some(object), Some(Place::Table(table))),
             _ => return Err(Errno::EINVAL),
         },
         (None, None, true) => (None, None),
+        (None, None, false) if kind == NIC_TX => (None, Some(Place::Port)),
         _ => return Err(Errno::EINVAL),
     };
     let counter = attributes.has(COUNTERS).then(|| attributes.number(COUNTERS)).transpose()?;
@@ -111,8 +124,13 @@ pub(crate) fn create_flow(file: &CommandFile, attributes: &mut Attributes) -> Re
         }
         None => None,
     };
-    let leading = Leading { to, counter: counted };
-    let id = flow::lead(file, vec![(NIC_RX, priority, matched)], tag, leading)?;
-    let handle = state.enter(Flow { id, target, matcher: Some(matcher), counter });
+    let headers = attributes.handles(0x1005)?;
+    let mut changes = HeaderChanges::default();
+    for handle in &headers {
+        flow_action::add(&mut changes, *state.get::<FlowAction>(*handle)?)?;
+    }
+    let leading = Leading { to, counter: counted, changes };
+    let id = flow::lead(file, vec![(kind, priority, matched)], tag, leading)?;
+    let handle = state.enter(Flow { id, target, matcher: Some(matcher), counter, headers });
     attributes.put_handle(0x1000, u64::from(handle))
 }

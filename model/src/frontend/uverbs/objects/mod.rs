@@ -17,6 +17,7 @@ pub(super) mod dm;
 pub(super) mod dmabuf;
 pub(super) mod file;
 pub(super) mod flow;
+pub(super) mod flow_action;
 pub(super) mod flow_matcher;
 mod keys;
 pub(super) mod map;

@@ -144,6 +144,16 @@ impl Attributes {
         self.optional_handle(id)?.ok_or(Errno::EINVAL)
     }
 
+    /// The handles of an array; none if it was not given.
+    pub fn handles(&self, id: u16) -> Result<Vec<u32>> {
+        let bytes = self.input(id)?;
+        if bytes.len() % 4 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let handles = bytes.chunks_exact(4).map(|four| [four[0], four[1], four[2], four[3]]);
+        Ok(handles.map(u32::from_ne_bytes).collect())
+    }
+
     /// A descriptor. `None` if it was not given.
     pub fn descriptor(&self, id: u16) -> Result<Option<c_int>> {
         self.data(id).map(|data| c_int::try_from(data as i64).map_err(|_| Errno::EBADF)).transpose()

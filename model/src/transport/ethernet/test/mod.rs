@@ -1,6 +1,7 @@
 //! Tests of the whole path, from a doorbell to the CQEs of a frame's receivers.
 
 mod filter;
+mod headers;
 mod jumbo;
 mod receive;
 mod several;
