@@ -89,7 +89,7 @@ pub(crate) use event::wait_for;
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};
 pub(crate) use event::{interrupted, wait_readable, would_block};
 pub(crate) use flow::group_mac;
-pub use flow::{Flow, FlowBuilder, FlowTarget};
+pub use flow::{FieldChange, Flow, FlowBuilder, FlowDirection, FlowTarget, HeaderAction};
 pub(crate) use fork::keep_from_children;
 pub use fork::{ForkStatus, fork_init, fork_status};
 pub use gid::GidEntry;

@@ -15,15 +15,16 @@ use mlx5::wqe::{EthSend, EthTso, Inline, Sge};
 
 use mlx5_model::CounterSets;
 use mlx5_sys::dv::{
-    MLX5DV_FLOW_ACTION_DEST_DEVX, mlx5dv_create_flow, mlx5dv_create_flow_matcher,
-    mlx5dv_destroy_flow_matcher, mlx5dv_devx_obj_create, mlx5dv_devx_obj_destroy,
-    mlx5dv_flow_action_attr, mlx5dv_flow_matcher_attr,
+    MLX5DV_FLOW_ACTION_DEST_DEVX, MLX5DV_FLOW_MATCHER_MASK_FT_TYPE, MLX5DV_FLOW_TABLE_TYPE_NIC_RX,
+    mlx5dv_create_flow, mlx5dv_create_flow_matcher, mlx5dv_destroy_flow_matcher,
+    mlx5dv_devx_obj_create, mlx5dv_devx_obj_destroy, mlx5dv_flow_action_attr, mlx5dv_flow_matcher,
+    mlx5dv_flow_matcher_attr, mlx5dv_flow_table_type,
 };
 use mlx5_sys::ifc::{
     Field, cmd_hca_cap, cmd_in, create_flow_group_in, create_flow_group_out, create_flow_table_in,
     create_flow_table_out, flow_context, flow_table_context, opcode, set_fte_in,
 };
-use mlx5_sys::verbs::ibv_destroy_flow;
+use mlx5_sys::verbs::{ibv_destroy_flow, ibv_flow};
 
 use crate::{MEMORY, Side, address, rig, tcp_header, udp};
 use rig::Rig;
@@ -623,12 +624,69 @@ fn numbers_are_of_queues_and_not_of_queue_pairs() {
     assert!(error.is_err());
 }
 
+/// A flow of libmlx5's that leads to a table made by command.
+pub(crate) struct LedToTable {
+    flow: *mut ibv_flow,
+    matcher: *mut mlx5dv_flow_matcher,
+}
+
+impl LedToTable {
+    /// Leads packets to an Ethernet address, of the direction that the type of table says.
+    pub(crate) fn new(
+        rig: &Rig,
+        to: [u8; 6],
+        kind: mlx5dv_flow_table_type,
+        table: &Commanded,
+    ) -> Self {
+        /// `mlx5dv_flow_match_parameters`, with the first bytes of the outer headers.
+        #[repr(C)]
+        struct Parameters {
+            size: usize,
+            bytes: [u8; 64],
+        }
+        let destination = |address: [u8; 6]| {
+            let mut parameters = Parameters { size: 64, bytes: [0; 64] };
+            parameters.bytes[8..14].copy_from_slice(&address);
+            parameters
+        };
+        let mut mask = destination([0xff; 6]);
+        let mut attr = mlx5dv_flow_matcher_attr {
+            match_criteria_enable: 1,
+            match_mask: (&raw mut mask).cast(),
+            comp_mask: MLX5DV_FLOW_MATCHER_MASK_FT_TYPE.into(),
+            ft_type: kind,
+            ..Default::default()
+        };
+        let mut value = destination(to);
+        let mut action =
+            mlx5dv_flow_action_attr { type_: MLX5DV_FLOW_ACTION_DEST_DEVX, ..Default::default() };
+        action.__bindgen_anon_1.obj = table.0.as_ptr();
+        // SAFETY: context, matcher and table live, and so does what the calls read.
+        let (matcher, flow) = unsafe {
+            let matcher = mlx5dv_create_flow_matcher(rig.context.as_raw().as_ptr(), &mut attr);
+            assert!(!matcher.is_null(), "{}", std::io::Error::last_os_error());
+            (matcher, mlx5dv_create_flow(matcher, (&raw mut value).cast(), 1, &mut action))
+        };
+        assert!(!flow.is_null(), "{}", std::io::Error::last_os_error());
+        Self { flow, matcher }
+    }
+}
+
+impl Drop for LedToTable {
+    fn drop(&mut self) {
+        // SAFETY: neither is used afterwards, and the flow goes before its matcher.
+        let gone =
+            unsafe { (ibv_destroy_flow(self.flow), mlx5dv_destroy_flow_matcher(self.matcher)) };
+        assert_eq!(gone, (0, 0));
+    }
+}
+
 /// An object that libmlx5 creates by a command of the program.
-struct Commanded(std::ptr::NonNull<mlx5_sys::dv::mlx5dv_devx_obj>);
+pub(crate) struct Commanded(std::ptr::NonNull<mlx5_sys::dv::mlx5dv_devx_obj>);
 
 impl Commanded {
     /// Returns the object and the reply, or the errno.
-    fn new(
+    pub(crate) fn new(
         rig: &Rig,
         code: u16,
         length: usize,
@@ -652,7 +710,7 @@ impl Commanded {
     }
 
     /// Destroys it, and returns the errno; 0 if it is gone.
-    fn destroy(&self) -> i32 {
+    pub(crate) fn destroy(&self) -> i32 {
         // SAFETY: the object was created, and libmlx5 frees it only if it is gone.
         unsafe { mlx5dv_devx_obj_destroy(self.0.as_ptr()) }.abs()
     }
@@ -738,34 +796,7 @@ fn a_flow_leads_to_a_table_that_was_created_by_command() {
         Commanded::new(&rig, opcode::SET_FLOW_TABLE_ENTRY, q::SIZE + 8, &fields).unwrap()
     };
 
-    /// `mlx5dv_flow_match_parameters`, with the first bytes of the outer headers.
-    #[repr(C)]
-    struct Parameters {
-        size: usize,
-        bytes: [u8; 64],
-    }
-    let destination = |address: [u8; 6]| {
-        let mut parameters = Parameters { size: 64, bytes: [0; 64] };
-        parameters.bytes[8..14].copy_from_slice(&address);
-        parameters
-    };
-    let mut mask = destination([0xff; 6]);
-    let mut attr = mlx5dv_flow_matcher_attr {
-        match_criteria_enable: 1,
-        match_mask: (&raw mut mask).cast(),
-        ..Default::default()
-    };
-    let mut value = destination(address(0x57));
-    let mut action =
-        mlx5dv_flow_action_attr { type_: MLX5DV_FLOW_ACTION_DEST_DEVX, ..Default::default() };
-    action.__bindgen_anon_1.obj = table.0.as_ptr();
-    // SAFETY: context, matcher and table live, and so does what the calls read.
-    let (matcher, flow) = unsafe {
-        let matcher = mlx5dv_create_flow_matcher(rig.context.as_raw().as_ptr(), &mut attr);
-        assert!(!matcher.is_null(), "{}", std::io::Error::last_os_error());
-        (matcher, mlx5dv_create_flow(matcher, (&raw mut value).cast(), 1, &mut action))
-    };
-    assert!(!flow.is_null(), "{}", std::io::Error::last_os_error());
+    let flow = LedToTable::new(&rig, address(0x57), MLX5DV_FLOW_TABLE_TYPE_NIC_RX, &table);
     let frame = udp(address(0x57), 4000, b"by a table of its own");
     b.post();
     a.frame(1, &frame);
@@ -774,7 +805,6 @@ fn a_flow_leads_to_a_table_that_was_created_by_command() {
     // The flow keeps the table.
     let order = [&entry, &group, &table].map(Commanded::destroy);
     assert_eq!(order, [0, 0, libc::EBUSY]);
-    // SAFETY: neither is used afterwards, and the flow goes before its matcher.
-    unsafe { assert_eq!((ibv_destroy_flow(flow), mlx5dv_destroy_flow_matcher(matcher)), (0, 0)) };
+    drop(flow);
     assert_eq!(table.destroy(), 0);
 }

@@ -4,6 +4,7 @@
 mod contexts;
 mod counters;
 mod devx;
+mod headers;
 mod multi_packet;
 mod processes;
 mod rules;

@@ -6,14 +6,16 @@ use std::ptr::NonNull;
 
 use mlx5_sys::dv::{
     MLX5DV_FLOW_ACTION_COUNTERS_DEVX, MLX5DV_FLOW_ACTION_DEST_DEVX, MLX5DV_FLOW_ACTION_DEST_IBV_QP,
-    MLX5DV_FLOW_ACTION_DROP, MLX5DV_FLOW_ACTION_TAG, mlx5dv_create_flow,
-    mlx5dv_create_flow_matcher, mlx5dv_destroy_flow_matcher, mlx5dv_devx_obj,
-    mlx5dv_flow_action_attr, mlx5dv_flow_action_attr__bindgen_ty_1, mlx5dv_flow_match_parameters,
-    mlx5dv_flow_matcher, mlx5dv_flow_matcher_attr,
+    MLX5DV_FLOW_ACTION_DROP, MLX5DV_FLOW_ACTION_IBV_FLOW_ACTION, MLX5DV_FLOW_ACTION_TAG,
+    MLX5DV_FLOW_MATCHER_MASK_FT_TYPE, mlx5dv_create_flow, mlx5dv_create_flow_matcher,
+    mlx5dv_destroy_flow_matcher, mlx5dv_devx_obj, mlx5dv_flow_action_attr,
+    mlx5dv_flow_action_attr__bindgen_ty_1, mlx5dv_flow_match_parameters, mlx5dv_flow_matcher,
+    mlx5dv_flow_matcher_attr,
 };
 use mlx5_sys::ifc::{Field, fte_match_param, fte_match_set_lyr_2_4 as outer};
 use mlx5_sys::verbs::{ibv_flow, ibv_flow_attr_type};
 
+use super::action::{FlowDirection, HeaderAction};
 use super::filter::{Filter, Ports};
 use super::sealed::Place;
 use super::{FlowBuilder, explained};
@@ -55,6 +57,8 @@ impl Parameters {
 pub(super) enum Fate {
     /// They go there.
     To(Place),
+    /// They leave by the port that their queue sends to.
+    Passed,
     /// No queue gets them.
     Discarded,
 }
@@ -62,17 +66,25 @@ pub(super) enum Fate {
 /// A match for packets.
 pub(super) struct Matching {
     kind: ibv_flow_attr_type::Type,
+    direction: FlowDirection,
     priority: u16,
     tag: Option<u32>,
     criteria: [u8; SIZE],
     value: [u8; SIZE],
 }
 
+/// Actions of a flow beside leading packets somewhere.
+pub(super) struct Actions<'a> {
+    pub counter: Option<NonNull<mlx5dv_devx_obj>>,
+    pub headers: &'a [HeaderAction],
+}
+
 impl Matching {
     /// Writes a rule's filter as values and masks.
     pub(super) fn new(rule: &FlowBuilder) -> Matching {
-        let FlowBuilder { kind, priority, tag, .. } = *rule;
-        let mut matching = Matching { kind, priority, tag, criteria: [0; SIZE], value: [0; SIZE] };
+        let FlowBuilder { kind, direction, priority, tag, .. } = *rule;
+        let (criteria, value) = ([0; SIZE], [0; SIZE]);
+        let mut matching = Matching { kind, direction, priority, tag, criteria, value };
         matching.ethernet(&rule.filter);
         matching.addresses(&rule.filter);
         matching.ports(17, (outer::UDP_SPORT, outer::UDP_DPORT), rule.filter.udp);
@@ -130,15 +142,15 @@ impl Matching {
         self.whole(destination, ports.destination);
     }
 
-    /// Creates the flow, whose packets meet that fate and are counted. The matcher must be dropped
+    /// Creates the flow, whose packets meet that fate, are counted and change. The matcher must be dropped
     /// after the flow.
     ///
     /// # Safety
-    /// Destination and counter are alive, and of this device.
+    /// Destination and counter are alive, and of this device. The actions live as long as the flow.
     pub(super) unsafe fn create(
         &self,
         fate: Fate,
-        counter: Option<NonNull<mlx5dv_devx_obj>>,
+        Actions { counter, headers }: Actions<'_>,
         context: &Context,
     ) -> Result<(NonNull<ibv_flow>, Matcher)> {
         if self.kind != ibv_flow_attr_type::IBV_FLOW_ATTR_NORMAL {
@@ -152,20 +164,26 @@ impl Matching {
         let action =
             |type_, value: Value| mlx5dv_flow_action_attr { type_, __bindgen_anon_1: value };
         let object = |object: NonNull<mlx5dv_devx_obj>| Value { obj: object.as_ptr() };
-        let mut actions = vec![match fate {
+        let fate = match fate {
             Fate::To(Place::Qp(qp)) => {
-                action(MLX5DV_FLOW_ACTION_DEST_IBV_QP, Value { qp: qp.as_ptr() })
+                Some(action(MLX5DV_FLOW_ACTION_DEST_IBV_QP, Value { qp: qp.as_ptr() }))
             }
-            Fate::To(Place::Object(tir)) => action(MLX5DV_FLOW_ACTION_DEST_DEVX, object(tir)),
-            Fate::Discarded => action(MLX5DV_FLOW_ACTION_DROP, Value { tag_value: 0 }),
-        }];
+            Fate::To(Place::Object(tir)) => Some(action(MLX5DV_FLOW_ACTION_DEST_DEVX, object(tir))),
+            Fate::Discarded => Some(action(MLX5DV_FLOW_ACTION_DROP, Value { tag_value: 0 })),
+            Fate::Passed => None,
+        };
+        let mut actions: Vec<_> = fate.into_iter().collect();
+        actions.extend(headers.iter().map(|header| {
+            let value = Value { action: header.as_raw().as_ptr() };
+            action(MLX5DV_FLOW_ACTION_IBV_FLOW_ACTION, value)
+        }));
         actions
             .extend(self.tag.map(|tag| action(MLX5DV_FLOW_ACTION_TAG, Value { tag_value: tag })));
         actions.extend(
             counter.map(|counter| action(MLX5DV_FLOW_ACTION_COUNTERS_DEVX, object(counter))),
         );
-        // SAFETY: the matcher is alive, and the caller keeps destination and counter alive. Values
-        // and actions live through the call and have the lengths that are passed.
+        // SAFETY: the matcher is alive, and the caller keeps destination, counter and actions on headers
+        // alive. Values and the list live through the call and have the lengths that are passed.
         let flow = unsafe {
             mlx5dv_create_flow(
                 matcher.0.as_ptr(),
@@ -187,6 +205,11 @@ impl Matching {
             match_mask: mask.as_raw(),
             ..Default::default()
         };
+        if self.direction == FlowDirection::Sent {
+            // Older kernels do not know the attribute. Without it the matcher is for received packets.
+            attr.comp_mask = MLX5DV_FLOW_MATCHER_MASK_FT_TYPE.into();
+            attr.ft_type = self.direction.table();
+        }
         let context = context.as_raw().as_ptr();
         // SAFETY: the context is open, and the attributes live through the call.
         let matcher = unsafe { mlx5dv_create_flow_matcher(context, &mut attr) };

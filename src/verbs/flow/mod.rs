@@ -1,4 +1,4 @@
-//! Flow steering: which Ethernet packets a queue pair receives.
+//! Flow steering: which Ethernet packets a queue pair receives, and changes to received and sent packets.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,13 +11,15 @@ use super::{Context, QueuePair, RssQueues, State};
 use crate::error::{Cause, Errno, Error, Result, non_null};
 use crate::ib::RawPacket;
 
+mod action;
 mod filter;
 mod matching;
 mod specs;
 
+pub use action::{FieldChange, FlowDirection, HeaderAction};
 use filter::Filter;
 pub(crate) use filter::group_mac;
-use matching::{Fate, Matcher, Matching};
+use matching::{Actions, Fate, Matcher, Matching};
 
 /// A target to which packets can be steered.
 ///
@@ -107,6 +109,7 @@ pub struct Flow {
     /// Dropped after the flow, and before the target, which keeps the context open.
     _matcher: Option<Matcher>,
     _counter: Option<Arc<dyn Counter>>,
+    _headers: Vec<HeaderAction>,
     _target: Box<dyn Send + Sync>,
 }
 
@@ -134,11 +137,13 @@ impl Flow {
     pub fn builder(port: u8) -> FlowBuilder {
         FlowBuilder {
             kind: ibv_flow_attr_type::IBV_FLOW_ATTR_NORMAL,
+            direction: FlowDirection::Received,
             port,
             priority: 0,
             filter: Filter::default(),
             tag: None,
             counter: None,
+            headers: Vec::new(),
         }
     }
 }
@@ -171,11 +176,13 @@ impl Flow {
 #[must_use = "nothing is led anywhere before build"]
 pub struct FlowBuilder {
     kind: ibv_flow_attr_type::Type,
+    direction: FlowDirection,
     port: u8,
     priority: u16,
     filter: Filter,
     tag: Option<u32>,
     counter: Option<Arc<dyn Counter>>,
+    headers: Vec<HeaderAction>,
 }
 
 impl FlowBuilder {
@@ -290,6 +297,21 @@ impl FlowBuilder {
         self
     }
 
+    /// Matches packets that send queues of the device send, instead of arriving ones. The rule either lets
+    /// them [pass](Self::pass) or [discards](Self::discard) them.
+    #[doc(alias("IBV_FLOW_ATTR_FLAGS_EGRESS", "MLX5DV_FLOW_TABLE_TYPE_NIC_TX"))]
+    pub fn sent(mut self) -> Self {
+        self.direction = FlowDirection::Sent;
+        self
+    }
+
+    /// Adds an action on the headers of matching packets.
+    #[doc(alias = "MLX5DV_FLOW_ACTION_IBV_FLOW_ACTION")]
+    pub fn action(mut self, action: &HeaderAction) -> Self {
+        self.headers.push(action.clone());
+        self
+    }
+
     /// Returns whether a counter can be added: the rule has none, and is of a kind that counts.
     #[cfg(feature = "devx")]
     pub(crate) fn can_be_counted(&self) -> bool {
@@ -314,10 +336,21 @@ impl FlowBuilder {
     #[doc(alias = "ibv_create_flow")]
     pub fn build(self, target: &impl FlowTarget) -> Result<Flow> {
         self.check()?;
+        if self.direction == FlowDirection::Sent {
+            let rule = "that of the rule: packets that are sent pass or are discarded";
+            return Err(Error::attribute("target", "a queue", rule));
+        }
         match (target.place(), &self.counter) {
-            (Place::Qp(qp), None) => {
+            (Place::Qp(qp), None) if self.headers.is_empty() => {
                 let flow = specs::create(&self, qp)?;
-                Ok(Flow { flow, _matcher: None, _counter: None, _target: target.keep() })
+                let (target, headers) = (target.keep(), Vec::new());
+                Ok(Flow {
+                    flow,
+                    _matcher: None,
+                    _counter: None,
+                    _headers: headers,
+                    _target: target,
+                })
             }
             // SAFETY: the target, which the flow keeps, keeps the destination alive.
             (place, _) => unsafe {
@@ -326,7 +359,24 @@ impl FlowBuilder {
         }
     }
 
-    /// Discards matching packets. No queue receives them.
+    /// Lets matching packets leave, with the changes of the rule's actions.
+    ///
+    /// # Errors
+    /// - [`Error::Attribute`] with the field whose value is out of range or contradicts another one, if the
+    ///   rule is for packets that arrive, or if an action is of another device or direction.
+    /// - [`Error::Call`]: no such priority, a match or action that the HCA does not support, or no right to
+    ///   steer packets (`CAP_NET_RAW`).
+    pub fn pass(self, context: &Context) -> Result<Flow> {
+        self.check()?;
+        if self.direction == FlowDirection::Received {
+            let rule = "packets that arrive need a target, or are discarded";
+            return Err(Error::attribute("target", "none", rule));
+        }
+        // SAFETY: there is no destination.
+        unsafe { self.by_matcher(Fate::Passed, context, Box::new(context.clone())) }
+    }
+
+    /// Discards matching packets. No queue receives them, or they do not leave.
     ///
     /// # Errors
     /// As [`build`](Self::build).
@@ -355,11 +405,21 @@ impl FlowBuilder {
         if let Some(counter) = &self.counter {
             device.require_same("counter", counter.device().as_raw())?;
         }
+        self.headers.iter().try_for_each(|header| header.check(self.direction, device))?;
         let counter = self.counter.as_ref().map(|counter| counter.object());
         let matching = Matching::new(&self);
-        // SAFETY: the caller keeps the destination alive, and `self` the counter.
-        let (flow, matcher) = unsafe { matching.create(fate, counter, device)? };
-        Ok(Flow { flow, _matcher: Some(matcher), _counter: self.counter, _target: keep })
+        let actions = Actions { counter, headers: &self.headers };
+        // SAFETY: the caller keeps the destination alive, and the flow keeps counter and actions, which
+        // `self` has until then.
+        let (flow, matcher) = unsafe { matching.create(fate, actions, device)? };
+        let FlowBuilder { counter, headers, .. } = self;
+        Ok(Flow {
+            flow,
+            _matcher: Some(matcher),
+            _counter: counter,
+            _headers: headers,
+            _target: keep,
+        })
     }
 }
 
