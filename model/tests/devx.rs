@@ -12,7 +12,13 @@ use std::env;
 
 use libc::c_int;
 use mlx5_model as _;
-use mlx5_sys::ifc::{Field, cmd_in, cmd_out, opcode};
+use mlx5_sys::ifc::{
+    Field, alloc_modify_header_context_in, alloc_modify_header_context_out,
+    alloc_packet_reformat_context_in, cmd_in, cmd_out, create_flow_group_in, create_flow_group_out,
+    create_flow_table_in, create_flow_table_out, flow_context, opcode, packet_reformat_context_in,
+    set_action_in, set_fte_in,
+};
+use mlx5_sys::verbs::ibv_close_device;
 use support::devx::{Answer, Command, PAGES, REPLY, User, create, destroy, on_object, other};
 use support::random::Random;
 use support::request::PAGE;
@@ -21,7 +27,7 @@ use support::verbs::{Device, Station, connect, exchange};
 
 #[test]
 fn role() {
-    play(&[("mutants", mutants), ("refused", refused)]);
+    play(&[("mutants", mutants), ("refused", refused), ("contexts", contexts)]);
 }
 
 /// The number of commands, unless the environment sets it.
@@ -323,4 +329,70 @@ fn refused() -> i32 {
 #[test]
 fn what_is_refused_says_who_refused_it() {
     Player::of("refused").end_well();
+}
+
+/// Makes as many contexts as the device takes, and an entry that names the first. Returns how many of
+/// each kind there were.
+fn fill(file: c_int) -> [usize; 2] {
+    /// `MLX5_FLOW_CONTEXT_ACTION_DROP` and `_MOD_HDR`
+    const ACTIONS: u64 = 2 | 0x40;
+    let make = |command: Command, number: Field| {
+        let (_, reply) = create(file, &command.0, REPLY).expect("an object");
+        number.get(&reply)
+    };
+    let all = |command: &Command| {
+        (0..=1 << 12).take_while(|_| create(file, &command.0, REPLY).is_ok()).count()
+    };
+    let table = make(
+        Command::new(opcode::CREATE_FLOW_TABLE, create_flow_table_in::SIZE),
+        create_flow_table_out::TABLE_ID,
+    );
+    let group = Command::new(opcode::CREATE_FLOW_GROUP, create_flow_group_in::SIZE)
+        .set(create_flow_group_in::TABLE_ID, table);
+    let group = make(group, create_flow_group_out::GROUP_ID);
+    let action =
+        |field: Field| field.within(Field::new(alloc_modify_header_context_in::SIZE, 31, 64));
+    let size = alloc_modify_header_context_in::SIZE + set_action_in::SIZE;
+    let modify = Command::new(opcode::ALLOC_MODIFY_HEADER_CONTEXT, size)
+        .set(alloc_modify_header_context_in::NUM_OF_ACTIONS, 1u64)
+        .set(action(set_action_in::ACTION_TYPE), 1u64)
+        .set(action(set_action_in::FIELD), 1u64);
+    let (_, reply) = create(file, &modify.0, REPLY).expect("a context");
+    let first = alloc_modify_header_context_out::MODIFY_HEADER_ID.get(&reply);
+    let field = |field: Field| field.within(set_fte_in::FLOW_CONTEXT);
+    let entry = Command::new(opcode::SET_FLOW_TABLE_ENTRY, set_fte_in::SIZE)
+        .set(set_fte_in::TABLE_ID, table)
+        .set(field(flow_context::GROUP_ID), group)
+        .set(field(flow_context::ACTION), ACTIONS)
+        .set(field(flow_context::MODIFY_HEADER_ID), first);
+    create(file, &entry.0, REPLY).expect("an entry");
+    let field =
+        |field: Field| field.within(alloc_packet_reformat_context_in::PACKET_REFORMAT_CONTEXT);
+    let size = alloc_packet_reformat_context_in::SIZE;
+    // Four bytes at the start are taken off.
+    let reformat = Command::new(opcode::ALLOC_PACKET_REFORMAT_CONTEXT, size)
+        .set(field(packet_reformat_context_in::REFORMAT_TYPE), 0x10u64)
+        .set(field(packet_reformat_context_in::REFORMAT_PARAM_0), 1u64)
+        .set(field(packet_reformat_context_in::REFORMAT_DATA_SIZE), 4u64);
+    [all(&modify) + 1, all(&reformat)]
+}
+
+/// A program that leaves contexts and entries behind leaves none in the device.
+fn contexts() -> i32 {
+    for _ in 0..3 {
+        let device = Device::open(0);
+        // SAFETY: the context is open.
+        let file = unsafe { (*device.context).cmd_fd };
+        assert_eq!(fill(file), [1 << 12; 2]);
+        // SAFETY: nothing uses the context any more.
+        assert_eq!(unsafe { ibv_close_device(device.context) }, 0);
+    }
+    0
+}
+
+#[test]
+fn contexts_of_header_changes_go_with_their_program() {
+    let mut player = Player::command("contexts");
+    player.env("MLX5_MODEL_LINK", "roce");
+    Player::start(player).end_well();
 }
