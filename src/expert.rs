@@ -9,6 +9,7 @@
 //! | write code for queues of verbs and of firmware commands | [`Backend`], [`Verbs`], [`Makes`] |
 //! | choose where queues lie in memory | [`Placement`], [`QueueAllocator`], [`QueueBuffer`] |
 //! | ring by hand | [`DedicatedRegister`], [`Turn`], [`UarMapping`], [`BlueFlameCopy`] |
+//! | write requests of any type ahead, in a queue that stays in its table | [`Ahead`], [`Change`] |
 //! | measure when the HCA reads and writes | [`CopyProbe`], [`CopyTime`] |
 //! | read CQEs without consuming them, or from a CQ of one entry | [`Peeked`], [`CollapsedCqReader`] |
 //! | lend queues to a GPU or another engine | [`EngineQueue`], [`EngineHandles`] |
@@ -21,7 +22,7 @@ pub use crate::error::{ProbeError, TagError};
 pub use crate::ring::completion::{Peeked, Publish};
 pub use crate::ring::engine::{EngineHandles, EngineQueue};
 pub use crate::ring::poll::{CollapsedCqReader, CopyProbe, CopyTime};
-pub use crate::ring::send::{DedicatedRegister, Turn};
+pub use crate::ring::send::{Ahead, DedicatedRegister, Turn};
 pub use crate::ring::source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSource};
 pub use crate::ring::tags::{
     IncompleteReason, TagArrival, TagCompletion, TagConfig, TagHandle, TagIncomplete, TagMatch,
@@ -31,6 +32,7 @@ pub use crate::verbs::backend::{Backend, Verbs};
 pub use crate::verbs::placement::{Placement, QueueAllocator, QueueBuffer};
 pub use crate::verbs::qp::Makes;
 pub use crate::verbs::tags::{TagCapacity, TagMatching};
+pub use crate::wqe::change::Change;
 pub use crate::wqe::dump::Dump;
 pub use crate::wqe::raw::RawWqe;
 pub use crate::wqe::tags::{Rendezvous, Tag, TagHeader, TagKind};

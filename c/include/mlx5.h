@@ -86,7 +86,9 @@ enum mlx5_status {
 	MLX5_STATUS_TIMED_OUT = 25,
 	MLX5_STATUS_INTERRUPTED = 26,
 	MLX5_STATUS_INTERNAL = 27,
-	MLX5_STATUS_NO_CAPABILITY = 28
+	MLX5_STATUS_NO_CAPABILITY = 28,
+	MLX5_STATUS_PREPARED = 29,
+	MLX5_STATUS_NOTHING_PREPARED = 30
 };
 
 /* What a request does, and what a completion is of. */
@@ -204,6 +206,13 @@ struct mlx5_request {
 	};
 	uint64_t swap_mask;            /* MASKED_COMPARE_SWAP: the bits that are replaced; MASKED_FETCH_ADD: ends of fields */
 	const struct mlx5_address *address; /* UD, DC, XRC: the destination; not of a NOP */
+};
+
+/* Other bytes for a part of the payload of a prepared request. */
+struct mlx5_change {
+	const void *bytes;
+	uint32_t offset;               /* in the payload */
+	uint32_t length;
 };
 
 /* A receive. Clear all of it first. */
@@ -356,8 +365,8 @@ enum {
 enum mlx5_status mlx5_sq_take(struct ibv_qp *qp, struct mlx5_cq *cq, uint32_t requests, uint32_t flags,
 			      struct mlx5_sq **taken);
 
-/* Gives an idle send queue back, and ends the handle. MLX5_STATUS_NOT_IDLE: requests are outstanding; the handle
- * goes on. Afterwards qp can be destroyed, or taken over again. ibv_post_send() needs a move to RESET first.
+/* Gives an idle send queue back, and ends the handle. MLX5_STATUS_NOT_IDLE: requests are outstanding, or
+ * MLX5_STATUS_PREPARED: requests are prepared; the handle goes on. Afterwards qp can be destroyed, or taken over again. ibv_post_send() needs a move to RESET first.
  * Thread: group. */
 enum mlx5_status mlx5_sq_give_back(struct mlx5_sq *sq);
 
@@ -375,13 +384,14 @@ void mlx5_sq_abandon(struct mlx5_sq *sq);
  *
  * sg_list, inline bytes and addresses are read during the call only. MLX5_STATUS_QUEUE_FULL,
  * _NOTHING_SIGNALED, _INLINE_TOO_LONG, _TOO_MANY_SGES, _SGE_TOO_LONG, _NOT_ON_TRANSPORT, _QUEUE_STOPPED,
- * _DEVICE_FAILED, _BATCH_OPEN, _INVALID_ARGUMENT. Thread: group. Cost: data path. */
+ * _DEVICE_FAILED, _BATCH_OPEN, _PREPARED, _INVALID_ARGUMENT. Thread: group. Cost: data path. */
 enum mlx5_status mlx5_sq_post(struct mlx5_sq *sq, const struct mlx5_request *requests, uint32_t count,
 			      uint32_t *posted);
 
 /* Opens a batch. Until it is rung or discarded, every call on its group but mlx5_sq_append(), mlx5_sq_ring() and
  * mlx5_sq_discard() with this handle, and the abandon functions, fails with MLX5_STATUS_BATCH_OPEN. Calls that only
- * read (mlx5_cq_fd, mlx5_cq_ibv) or handle events are allowed. Thread: group. Cost: data path. */
+ * read (mlx5_cq_fd, mlx5_cq_ibv) or handle events are allowed. MLX5_STATUS_PREPARED. Thread: group. Cost: data
+ * path. */
 enum mlx5_status mlx5_sq_begin(struct mlx5_sq *sq);
 
 /* Writes a request after those in the batch. If it fails, the batch is as before. Errors of mlx5_sq_post(), and
@@ -395,8 +405,41 @@ enum mlx5_status mlx5_sq_ring(struct mlx5_sq *sq);
 /* Closes the batch, and posts nothing. Thread: group. Cost: data path. */
 enum mlx5_status mlx5_sq_discard(struct mlx5_sq *sq);
 
+/* Prepares a request: writes it to the queue's ring, behind those prepared before, and does not post it. The device
+ * does not read it until it is fired. Checks everything that could fail: places in ring and completion queue, limits.
+ *
+ * While requests are prepared, mlx5_sq_post(), mlx5_sq_begin(), mlx5_sq_recover() and mlx5_sq_give_back() of this
+ * queue fail with MLX5_STATUS_PREPARED. Other queues of the group and polls go on.
+ *
+ * sg_list, inline bytes and addresses are read during the call only. Memory that the request names is the device's
+ * from mlx5_sq_fire() on. Errors of mlx5_sq_post() but MLX5_STATUS_PREPARED. Nothing is prepared then.
+ * Thread: group. Cost: data path. */
+enum mlx5_status mlx5_sq_prepare(struct mlx5_sq *sq, const struct mlx5_request *request);
+
+/* Posts the oldest prepared request, as mlx5_sq_post() posts a single one: requests leave in the order of preparing,
+ * each once. With the last one, the queue takes other requests again.
+ *
+ * changes: up to 8 parts of its MLX5_INLINE payload get other bytes before; where they overlap, the last one counts.
+ * null with count 0: none. The bytes are read during the call only.
+ *
+ * Nothing is posted and nothing changes if it fails, and the request stays prepared. MLX5_STATUS_NOTHING_PREPARED,
+ * _INVALID_ARGUMENT (a change reaches past the payload, or the request is none of MLX5_INLINE), _QUEUE_STOPPED,
+ * _DEVICE_FAILED, _BATCH_OPEN. Thread: group. Cost: data path. */
+enum mlx5_status mlx5_sq_fire(struct mlx5_sq *sq, const struct mlx5_change *changes, uint32_t count);
+
+/* Forgets all prepared requests: none is posted, and their ids do not come back. The queue takes other requests again.
+ * MLX5_STATUS_OK without one, too. Thread: group. Cost: a store for each 64 bytes of the ring. */
+enum mlx5_status mlx5_sq_cancel(struct mlx5_sq *sq);
+
+/* Brings what the next mlx5_sq_fire() reads and writes into the processor's caches. Posts and changes nothing. For a
+ * program that waits long between two decisions. Thread: group. Cost: data path. */
+enum mlx5_status mlx5_sq_warm(struct mlx5_sq *sq);
+
+/* Returns how many requests are prepared; 0 for an error. Thread: group. */
+uint32_t mlx5_sq_prepared(struct mlx5_sq *sq);
+
 /* UC, UD: moves a queue pair that stopped at a failed request (state SQE) back to RTS. All its requests must have
- * been polled. Thread: group. Cost: a system call. */
+ * been polled, and none is prepared. Thread: group. Cost: a system call. */
 enum mlx5_status mlx5_sq_recover(struct mlx5_sq *sq);
 
 /* Returns how many requests may be outstanding; 0 for an error. Thread: group. */

@@ -17,6 +17,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #if __cplusplus >= 202002L && __has_include(<span>)
 #include <span>
@@ -401,6 +402,53 @@ public:
 private:
 	mlx5_sq *queue_;
 	status begun_;
+};
+
+/// Other bytes for a part of the payload of a prepared request. It refers to them, and they live until it is fired.
+class change : public mlx5_change {
+public:
+	change() noexcept : mlx5_change() {}
+	change(std::uint32_t at, const void *with, std::uint32_t count) noexcept : mlx5_change()
+	{
+		bytes = with;
+		offset = at;
+		length = count;
+	}
+	/// The bytes of a value, as they lie in memory.
+	template <typename Value>
+	static change to(std::uint32_t at, const Value &value) noexcept
+	{
+		static_assert(std::is_trivially_copyable<Value>::value, "its bytes are the value");
+		return change(at, &value, static_cast<std::uint32_t>(sizeof(value)));
+	}
+	template <typename Value> static change to(std::uint32_t at, const Value &&value) = delete;
+};
+static_assert(sizeof(change) == sizeof(mlx5_change), "arrays of it are arrays of C");
+
+/// Requests of one queue that are written ahead, and posted one by one. Those that are not fired when it ends are
+/// forgotten. It ends before the queue.
+class prepared {
+public:
+	explicit prepared(sq &queue) noexcept : queue_(queue.get()) {}
+	prepared(const prepared &) = delete;
+	prepared &operator=(const prepared &) = delete;
+	~prepared() { mlx5_sq_cancel(queue_); }
+	[[nodiscard]] status prepare(const mlx5_request &one) noexcept { return mlx5_sq_prepare(queue_, &one); }
+	/// Posts the oldest as it was prepared.
+	[[nodiscard]] status fire() noexcept { return mlx5_sq_fire(queue_, nullptr, 0); }
+	/// Posts the oldest with this change.
+	[[nodiscard]] status fire(const mlx5_change &one) noexcept { return mlx5_sq_fire(queue_, &one, 1); }
+	template <std::size_t Count>
+	[[nodiscard]] status fire(const std::array<change, Count> &changes) noexcept
+	{
+		return mlx5_sq_fire(queue_, changes.data(), static_cast<std::uint32_t>(Count));
+	}
+	status cancel() noexcept { return mlx5_sq_cancel(queue_); }
+	status warm() noexcept { return mlx5_sq_warm(queue_); }
+	std::uint32_t count() const noexcept { return mlx5_sq_prepared(queue_); }
+
+private:
+	mlx5_sq *queue_;
 };
 
 /// The receive queue that a queue pair has of its own, taken over.

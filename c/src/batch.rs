@@ -27,7 +27,7 @@ pub unsafe extern "C" fn mlx5_sq_begin(sq: *mut Sq) -> Status {
     // SAFETY: this function's contract.
     finish(unsafe {
         on_sq(sq, |cq, sq| {
-            cq.require_no_batch()?;
+            sq.require_free(cq)?;
             let (tables, qpn) = (&raw mut cq.tables, sq.qpn);
             // SAFETY (of the lifetimes): the tables' queues are on the heap, and stay where they are. Every
             // call that touches the tables fails while `open` is there; `open` is dropped before them.

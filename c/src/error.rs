@@ -111,6 +111,7 @@ impl From<PostError> for Failed {
             PostError::SgeTooLong { .. } => Status::SgeTooLong,
             PostError::WrongState => Status::QueueStopped,
             PostError::DeviceFailed => Status::DeviceFailed,
+            PostError::NothingPrepared => Status::NothingPrepared,
             _ => Status::InvalidArgument,
         };
         Self::new(status, Detail::Post(error))
@@ -172,8 +173,8 @@ impl fmt::Display for Cause {
             ),
             Detail::Post(PostError::CqFull { slots }) => write!(
                 f,
-                "queue full: all {slots} requests that it may have outstanding are; poll until \
-                 requests are retired, or take it over with more"
+                "queue full: all {slots} requests that it may have outstanding or prepared are; \
+                 fire what is prepared, poll until requests are retired, or take it over with more"
             ),
             Detail::Post(PostError::NothingSignaled { outstanding }) => write!(
                 f,

@@ -22,6 +22,7 @@
 //! | `cq` | the calls of `struct mlx5_cq` |
 //! | `sq` | the calls of `struct mlx5_sq` |
 //! | `batch` | those of its batches |
+//! | `prepared` | those of its prepared requests |
 //! | `rq` | the calls of `struct mlx5_rq` |
 //! | `srq` | the calls of `struct mlx5_srq` |
 //! | `packets` | the calls of `struct mlx5_packets` |
@@ -38,6 +39,7 @@ mod objects;
 mod operation;
 mod packets;
 mod payload;
+mod prepared;
 mod request;
 mod rq;
 mod sq;
@@ -61,9 +63,10 @@ pub use packets::{
     mlx5_packets_event_taken, mlx5_packets_fd, mlx5_packets_ibv, mlx5_packets_poll,
     mlx5_packets_post, mlx5_packets_take, mlx5_packets_wait,
 };
+pub use prepared::{mlx5_sq_cancel, mlx5_sq_fire, mlx5_sq_prepare, mlx5_sq_prepared, mlx5_sq_warm};
 pub use request::{
-    CHECKSUMS, FENCED, INLINE, INLINE_HEADER, Operation, Receive, Request, SIGNALED, SOLICITED,
-    TYPE_2, VLAN, ZERO_BASED,
+    CHECKSUMS, Change, FENCED, INLINE, INLINE_HEADER, Operation, Receive, Request, SIGNALED,
+    SOLICITED, TYPE_2, VLAN, ZERO_BASED,
 };
 pub use rq::{
     Rq, mlx5_rq_abandon, mlx5_rq_capacity, mlx5_rq_give_back, mlx5_rq_ibv, mlx5_rq_post,

@@ -1,5 +1,6 @@
 //! The operations of each transport: from requests of C to those of the driver.
 
+use mlx5::expert::Ahead;
 use mlx5::ib::{Access, Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 use mlx5::ring::{Batch, PostError, SendQueue};
 use mlx5::wqe::{
@@ -24,7 +25,7 @@ pub(crate) trait Sink<T: Transport> {
     /// Returns the number of the queue pair.
     fn qpn(&self) -> u32;
 
-    /// Posts an operation, or appends it to a batch.
+    /// Posts an operation, appends it to a batch, or prepares it.
     ///
     /// # Safety
     /// Until the request is retired, its memory is the HCA's, as the driver's `post` requires.
@@ -66,6 +67,27 @@ impl<T: Transport> Sink<T> for Batch<'_, T> {
         operation: O,
     ) -> core::result::Result<(), PostError> {
         self.append(id, operation)
+    }
+}
+
+/// Writes each operation behind those that are prepared in the queue.
+pub(crate) struct Written<'a, T: Transport> {
+    pub(crate) ahead: &'a mut Ahead,
+    pub(crate) queue: &'a mut SendQueue<T>,
+}
+
+impl<T: Transport> Sink<T> for Written<'_, T> {
+    fn qpn(&self) -> u32 {
+        self.queue.qpn()
+    }
+
+    #[inline(always)]
+    unsafe fn put<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: O,
+    ) -> core::result::Result<(), PostError> {
+        self.ahead.prepare(self.queue, id, operation)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `struct mlx5_request` and `struct mlx5_receive`, and their checks.
 
+use core::ffi::c_void;
 use core::slice;
 
 use mlx5::cqe::SendOperation;
@@ -185,6 +186,18 @@ pub struct Receive {
     pub reserved: u32,
 }
 
+/// `struct mlx5_change`: other bytes for a part of the payload of a prepared request.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Change {
+    /// The bytes.
+    pub bytes: *const c_void,
+    /// Their place in the payload.
+    pub offset: u32,
+    /// Their number.
+    pub length: u32,
+}
+
 /// Returns a list of entries.
 ///
 /// # Safety
@@ -327,4 +340,5 @@ macro_rules! lists {
 lists! {
     Request, "the requests are null or unaligned";
     Receive, "the receives are null or unaligned";
+    Change, "the changes are null or unaligned";
 }

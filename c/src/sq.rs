@@ -1,7 +1,9 @@
 //! `struct mlx5_sq`: the send queue of a queue pair.
 
+use core::cell::RefCell;
 use core::ptr::NonNull;
 
+use mlx5::expert::Ahead;
 use mlx5::ib::{Uc, Ud};
 use mlx5::ring::{RegisterUse, SendConfig, SendQueue};
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_type};
@@ -17,13 +19,15 @@ use crate::status::Status;
 /// No other queue stores to the BlueFlame register of this one.
 pub const SQ_OWN_REGISTER: u32 = 1;
 
-/// `struct mlx5_sq`. Its fields do not change.
+/// `struct mlx5_sq`. Its fields do not change, but for what is prepared, which belongs to the group.
 pub struct Sq {
     pub(crate) cq: *mut Cq,
     pub(crate) qpn: u32,
     pub(crate) transport: Carried,
     /// [`post`] of the transport.
     post: Post,
+    /// The requests that are prepared in the queue.
+    pub(crate) ahead: RefCell<Ahead>,
     raw: NonNull<ibv_qp>,
     // Dropped after the queue, which the group has.
     _register: RegisterClaim,
@@ -84,7 +88,30 @@ impl Sq {
         });
         cq.queues += 1;
         let post = with_transport!(transport, |T| post::<T> as Post);
-        Ok(Self { cq: handle, qpn, transport, post, raw, _register: register, _claim: claim })
+        // SAFETY: only this queue's functions use it. While requests are prepared, those that post, or
+        // end the handle with an idle queue, fail (`require_free`).
+        let ahead = RefCell::new(unsafe { Ahead::new() });
+        Ok(Self {
+            cq: handle,
+            qpn,
+            transport,
+            post,
+            ahead,
+            raw,
+            _register: register,
+            _claim: claim,
+        })
+    }
+
+    /// Fails if a batch is open on the group, or if requests are prepared in this queue: nothing else
+    /// may be written to its ring.
+    #[inline(always)]
+    pub(crate) fn require_free(&self, cq: &Cq) -> Result {
+        cq.require_no_batch()?;
+        match self.ahead.borrow().is_empty() {
+            true => Ok(()),
+            false => Err(Failed::of(Status::Prepared)),
+        }
     }
 
     /// Takes the queue out of its group, and drops it. Discards the group's open batch, which borrows
@@ -192,7 +219,7 @@ pub unsafe extern "C" fn mlx5_sq_give_back(sq: *mut Sq) -> Status {
     // SAFETY: this function's contract.
     let ended = unsafe {
         on_sq(sq, |cq, sq| {
-            cq.require_no_batch()?;
+            sq.require_free(cq)?;
             with_transport!(sq.transport, |T| {
                 let queue = T::queue(&mut cq.tables, sq.qpn)?;
                 if queue.is_silent() {
@@ -257,7 +284,7 @@ pub unsafe extern "C" fn mlx5_sq_post(
     // SAFETY: this function's contract.
     let result = unsafe {
         on_sq(sq, |cq, sq| {
-            cq.require_no_batch()?;
+            sq.require_free(cq)?;
             let requests = Request::list(requests, count)?;
             let result;
             (done, result) = (sq.post)(&mut cq.tables, sq.qpn, requests);
@@ -280,7 +307,7 @@ pub unsafe extern "C" fn mlx5_sq_recover(sq: *mut Sq) -> Status {
     // SAFETY: this function's contract.
     finish(unsafe {
         on_sq(sq, |cq, sq| {
-            cq.require_no_batch()?;
+            sq.require_free(cq)?;
             let (tables, qpn) = (&mut cq.tables, sq.qpn);
             match sq.transport {
                 Carried::Uc => Ok(Uc::queue(tables, qpn)?.recover()?),

@@ -116,6 +116,13 @@ statuses! {
     /// The device does not offer this.
     NoCapability = 28,
         c"the device does not offer this: `mlx5 info` lists its capabilities";
+    /// Requests are prepared in the queue.
+    Prepared = 29,
+        c"requests are prepared in the queue: fire them by mlx5_sq_fire, or forget them by \
+          mlx5_sq_cancel, first";
+    /// No request is prepared.
+    NothingPrepared = 30,
+        c"no request is prepared in the queue: call mlx5_sq_prepare first";
 }
 
 /// Returns the text of a status: cause and cure. Never null, valid for ever.

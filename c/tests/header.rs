@@ -11,8 +11,8 @@ use std::mem::offset_of;
 use std::process::Command;
 
 use mlx5direct::{
-    Address, CHECKSUMS, COMPLETION_GRH, COMPLETION_SOLICITED, CQ_UNPOLLED, Completion, FENCED,
-    INLINE, INLINE_HEADER, Operation, PACKET_IP_OK, PACKET_IPV4, PACKET_IPV6, PACKET_L4_OK,
+    Address, CHECKSUMS, COMPLETION_GRH, COMPLETION_SOLICITED, CQ_UNPOLLED, Change, Completion,
+    FENCED, INLINE, INLINE_HEADER, Operation, PACKET_IP_OK, PACKET_IPV4, PACKET_IPV6, PACKET_L4_OK,
     PACKET_TCP, PACKET_UDP, PACKET_VLAN, Packet, Receive, Request, SIGNALED, SOLICITED,
     SQ_OWN_REGISTER, Status, TYPE_2, VERSION, VLAN, ZERO_BASED,
 };
@@ -108,6 +108,7 @@ fn layouts() -> Vec<(String, u64)> {
         id operation flags sg_list num_sge immediate remote_addr rkey reserved compare_add swap address
     );
     layout!("mlx5_receive", Receive, id sg_list num_sge reserved);
+    layout!("mlx5_change", Change, bytes offset length);
     layout!(
         "mlx5_packet", Packet,
         id timestamp status byte_len flow_tag hash vlan checksum flags vendor_error wqe_index

@@ -102,8 +102,30 @@ fn the_requests_of_cpp_are_those_of_c() {
 }
 
 #[test]
+fn prepared_requests_of_cpp_end_with_their_scope() {
+    let source = package("tests/prepared.cc");
+    let program = Program::new("prepared", &source, Language::Cpp, Library::Shared);
+    for link in ["infiniband", "roce"] {
+        assert_eq!(program.run("", link), "done\n");
+    }
+}
+
+#[test]
 fn packets_are_sent_and_received_in_every_form() {
     run_on("packets", "roce");
+}
+
+#[test]
+fn prepared_requests_are_changed_and_fired_in_order_or_forgotten() {
+    run("prepared");
+    run_on("prepared", "roce");
+}
+
+#[test]
+fn prepared_datagrams_and_packets_are_changed_behind_their_headers() {
+    run("prepared_datagrams");
+    run_on("prepared_datagrams", "roce");
+    run_on("prepared_packets", "roce");
 }
 
 /// Runs a scenario of `ring.c`, which has no library of this project, as C and as C++.

@@ -1,10 +1,11 @@
-//! The same requests through `mlx5_ring.h` and through the driver, on twin queue pairs: WQEs, doorbell records, and every
-//! store to a register are equal but for the queue pair's number.
+//! The same requests through `mlx5_ring.h`, or prepared by the library, and through the driver, on twin queue pairs:
+//! WQEs, doorbell records, and every store to a register are equal but for the queue pair's number.
 
 mod support;
 
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
 use mlx5::cqe::Completion;
@@ -15,7 +16,7 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{EthSend, Inline, Nop, Payload, RdmaWrite, Remote, SendMessage, Sge};
 use mlx5_sys::verbs::{ibv_cq, ibv_qp};
-use mlx5direct::{CHECKSUMS, FENCED, SIGNALED, SOLICITED, SQ_OWN_REGISTER};
+use mlx5direct::{CHECKSUMS, FENCED, INLINE, SIGNALED, SOLICITED, SQ_OWN_REGISTER, Status};
 use rig::Rig;
 use rig::random::Random;
 use rig::stores::{self, Store};
@@ -370,6 +371,132 @@ fn the_header_stores_what_the_driver_stores() {
         let [ours, theirs] = &cqs;
         assert_eq!(ours.0.record(), theirs.0.record(), "the CQ's record, {}", what());
         assert_eq!(ours.1.record(), theirs.1.record(), "the peer CQ's record, {}", what());
+    }
+    assert!(compared.has_wrapped());
+}
+
+/// The queues of one end, by the library.
+struct Taken {
+    cq: *mut mlx5direct::Cq,
+    sq: *mut mlx5direct::Sq,
+}
+
+impl Taken {
+    fn new(line: &Line) -> Self {
+        let (mut cq, mut sq) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the objects are alive longer than the result, and nothing else uses their queues.
+        unsafe {
+            let taken = mlx5direct::mlx5_cq_take(line.cq.as_raw().as_ptr(), 0, &mut cq);
+            assert_eq!(taken, Status::Ok);
+            let qp = line.qp.as_raw().as_ptr();
+            let taken = mlx5direct::mlx5_sq_take(qp, cq, 0, SQ_OWN_REGISTER, &mut sq);
+            assert_eq!(taken, Status::Ok);
+        }
+        Self { cq, sq }
+    }
+
+    /// Prepares a WRITE.
+    fn prepare(&self, id: u64, payload: &[Sge], remote: Remote, flags: u32) {
+        let request = mlx5direct::Request {
+            id,
+            operation: mlx5direct::Operation::Write as u32,
+            flags,
+            sg_list: payload.as_ptr(),
+            num_sge: payload.len() as u32,
+            immediate: 0,
+            remote_addr: remote.addr,
+            rkey: remote.rkey,
+            reserved: 0,
+            compare_add: 0,
+            swap: 0,
+            compare_mask: 0,
+            swap_mask: 0,
+            address: ptr::null(),
+        };
+        // SAFETY: the handle is alive, inline bytes are readable, and memory is registered to the end of
+        // the test.
+        assert_eq!(unsafe { mlx5direct::mlx5_sq_prepare(self.sq, &request) }, Status::Ok);
+    }
+
+    /// Fires with these bytes of the payload, from a place on.
+    fn fire(&self, at: usize, bytes: &[u8]) {
+        let (offset, length) = (at as u32, bytes.len() as u32);
+        let change = mlx5direct::Change { bytes: bytes.as_ptr().cast(), offset, length };
+        let count = u32::from(length != 0);
+        // SAFETY: the handle is alive, and memory is registered to the end of the test.
+        assert_eq!(unsafe { mlx5direct::mlx5_sq_fire(self.sq, &change, count) }, Status::Ok);
+    }
+
+    /// Takes all completions, and returns their ids.
+    fn poll(&self) -> Vec<u64> {
+        // SAFETY: zeros are a completion.
+        let mut done: [mlx5direct::Completion; 8] = unsafe { std::mem::zeroed() };
+        // SAFETY: the handle is alive.
+        let count = unsafe { mlx5direct::mlx5_cq_poll(self.cq, done.as_mut_ptr(), 8) };
+        let count = usize::try_from(count).expect("no failure");
+        done[..count].iter().map(|done| done.id).collect()
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // SAFETY: the handles are used no more.
+        unsafe {
+            mlx5direct::mlx5_sq_abandon(self.sq);
+            mlx5direct::mlx5_cq_abandon(self.cq);
+        }
+    }
+}
+
+/// WRITEs inline, of which bytes change, and by pointer. Each waits behind the one that is fired before it.
+#[test]
+fn the_library_fires_what_the_driver_posts() {
+    let rig = rig::ethernet::rig();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _recording = stores::record();
+    let mut random = Random::new();
+    let memory = rig.memory(MEMORY);
+    let remote = Remote::new(memory.remote_address() + INTO as u64, memory.rkey());
+    let (ours, theirs) = (line(&rig), line(&rig));
+    let mut reader = CqReader::new(&ours.cq).unwrap();
+    let mut queue = SendQueue::new(&ours.qp, &mut reader, SendConfig::default()).unwrap();
+    let taken = Taken::new(&theirs);
+    // SAFETY: the objects live to the end of the test.
+    let rings = [&ours.qp, &theirs.qp].map(|qp| unsafe { QpMemory::new(qp.as_raw()) });
+    // WQEs are written ahead of the record.
+    rig::lint::be_lenient(&rings[1]);
+    let (mut compared, mut waiting) = (Compared::new(rings), VecDeque::new());
+    for id in 0..u64::from(POSTS) {
+        let length = random.below(LONGEST_WRITE + 1) as usize;
+        let mut bytes = random.bytes(length);
+        let sge = memory.sge(0, random.below(2000) as usize).unwrap();
+        let pointer = random.one_in(4);
+        drop(stores::take());
+        if pointer {
+            taken.prepare(id, &[sge], remote, SIGNALED);
+        } else {
+            let addr = bytes.as_ptr().expose_provenance() as u64;
+            let inline = [Sge::new(addr, length as u32, 0)];
+            taken.prepare(id, &inline, remote, SIGNALED | INLINE);
+        }
+        assert!(stores::take().is_empty(), "a prepared request rings");
+        let at = random.below(length as u32 + 1) as usize;
+        let count = random.below((length - at) as u32 + 1);
+        let changed = random.bytes(count as usize);
+        bytes[at..at + changed.len()].copy_from_slice(&changed);
+        let request = if pointer { Request::Write(sge) } else { Request::WriteInline(bytes) };
+        waiting.push_back((id, request, at, if pointer { Vec::new() } else { changed }));
+        while waiting.len() > 2 || id + 1 == u64::from(POSTS) {
+            let Some((id, request, at, changed)) = waiting.pop_front() else { break };
+            post(&mut queue, id, &request, remote, SIGNALED);
+            let our_log = stores::take();
+            taken.fire(at, &changed);
+            let what = format!("post {id}: {request:?}, {} bytes at {at}", changed.len());
+            compared.post(request.bytes(), [our_log, stores::take()], &what);
+            let done = reader.poll(&mut queue).unwrap();
+            assert!(matches!(done, Some(Completion::Send(done)) if done.id == id), "{what}");
+            assert_eq!(taken.poll(), [id], "{what}");
+        }
     }
     assert!(compared.has_wrapped());
 }

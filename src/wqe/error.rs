@@ -150,6 +150,9 @@ pub enum PostError {
     DeviceFailed,
     /// No request is [prepared](crate::ring::Prepared).
     NothingPrepared,
+    /// A [change](crate::expert::Change) reaches past the inline payload of the request that was
+    /// written ahead, or the request has none.
+    OutsidePayload(Excess),
     /// [`Endpoints`](crate::endpoint::Endpoints) have no such queue.
     NoQueue,
     /// A WQE has a defect: with the feature `lint`, nothing is rung then.
@@ -247,6 +250,11 @@ impl fmt::Display for PostError {
                 "the device failed: drop all its objects, and open it again after its reset",
             ),
             Self::NothingPrepared => f.write_str("no request is prepared"),
+            Self::OutsidePayload(excess) => write!(
+                f,
+                "the change reaches past the inline payload, byte {excess}: change bytes of it (a \
+                 request by pointer has none)"
+            ),
             Self::NoQueue => f.write_str(
                 "no such queue: the connection was removed or is not inserted yet, or nothing \
                  was made with a receive queue",

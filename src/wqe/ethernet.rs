@@ -9,7 +9,7 @@ use super::encode::{known_ds, setters};
 use super::{Block, Encode, Limits, Operation, Payload, Segment, Segments};
 
 /// Bytes of a header that share the Ethernet segment's first 16.
-pub(super) const START: usize = 2;
+pub(crate) const START: usize = 2;
 /// Size of a ctrl segment and an Ethernet segment with a header of 18 bytes. A queue's limits leave
 /// space for these.
 const COUNTED: u32 = 3;

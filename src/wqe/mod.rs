@@ -9,6 +9,7 @@
 //! end goes on at its start, at a granularity of 16 bytes.
 
 mod address;
+pub(crate) mod change;
 pub(crate) mod dump;
 mod dynamic;
 mod encode;
@@ -33,11 +34,13 @@ mod window;
 mod writer;
 
 pub use address::{Address, To, UdAddress, XrcAddress};
+pub(crate) use change::{Change, InlinePart};
 pub(crate) use dump::Dump;
 pub use dynamic::DcAddress;
 pub use encode::Operation;
 pub(crate) use encode::{Code, Encode};
 use error::{Excess, PostError};
+pub(crate) use ethernet::START as HEADER_IN_SEGMENT;
 pub use ethernet::{EthSend, EthTso};
 pub use local::DmaMemcpy;
 pub use masked::{Bits, MaskedCompareSwap, MaskedFetchAdd, Number};

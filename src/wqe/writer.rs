@@ -164,7 +164,7 @@ pub trait Segments {
 
 /// Returns fewer than eight bytes in memory order, and zeros behind them.
 #[inline(always)]
-fn few(bytes: &[u8]) -> u64 {
+pub(super) fn few(bytes: &[u8]) -> u64 {
     // Both ends, which meet or overlap in the middle.
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         let [first, last] = [first, last].map(|half| u64::from(u32::from_ne_bytes(*half)));

@@ -34,6 +34,8 @@ fn texts_of_the_data_path_name_numbers_and_words_of_the_header() {
     };
     let full = text(PostError::CqFull { slots: 7 }.into(), Status::QueueFull);
     assert!(full.contains("all 7 requests"), "{full}");
+    let none = text(PostError::NothingPrepared.into(), Status::NothingPrepared);
+    assert!(none.contains("mlx5_sq_prepare"), "{none}");
     let silent = PostError::NothingSignaled { outstanding: 3 };
     let silent = text(silent.into(), Status::NothingSignaled);
     assert!(silent.contains("MLX5_SIGNALED"), "{silent}");

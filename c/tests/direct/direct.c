@@ -6,6 +6,7 @@
 #include "keys.h"
 #include "misuse.h"
 #include "packets.h"
+#include "prepared.h"
 #include "shared.h"
 #include "traffic.h"
 
@@ -19,7 +20,8 @@ int main(int argc, char **argv)
 		{ "failure", failure }, { "misuse", misuse }, { "leftovers", leftovers },
 		{ "events", events },   { "srq", srq },       { "dc", dc },
 		{ "xrc", xrc },         { "packets", packets },     { "keys", keys },
-		{ "windows", windows },
+		{ "windows", windows }, { "prepared", prepared }, { "prepared_datagrams", prepared_datagrams },
+		{ "prepared_packets", prepared_packets },
 	};
 	unsigned at;
 	CHECK(argc == 2);

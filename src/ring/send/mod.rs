@@ -22,12 +22,13 @@
 //! In a [`Batch`], `append` writes and `ring` rings for all: `encode_block` (usual, clear),
 //! `encode_long` (long, clear), `encode_sized` (clear), or else `encode`; then `commit`.
 //! [`Prepared`] requests are written by `encode`, and fired by `fire` if they are ready, or else by
-//! `commit`. A [`Producer`] writes by the same `wqes` into blocks that its sequencer reserves
+//! `commit`. Those of [`Ahead`] are written by `encode` and fired by `commit`. A [`Producer`] writes by the same `wqes` into blocks that its sequencer reserves
 //! (`shared`).
 
 // First: rustdoc lists the methods of a type in the order of these modules.
 pub(super) mod queue;
 
+mod ahead;
 mod batch;
 mod commit;
 mod config;
@@ -50,6 +51,7 @@ pub(super) mod state;
 mod wqes;
 mod written;
 
+pub use ahead::Ahead;
 pub use batch::Batch;
 pub use config::{RegisterUse, SendConfig};
 pub use dedicated::{DedicatedRegister, Turn};

@@ -2,6 +2,7 @@
 //! out by itself, what is read is written by the test.
 
 mod account;
+mod ahead;
 mod collapsed;
 mod compressed;
 #[cfg(feature = "flight-recorder")]

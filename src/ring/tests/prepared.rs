@@ -18,9 +18,9 @@ use crate::wqe::{
 };
 
 /// A CQ and a send queue that completes on it.
-struct Twin<T: Transport = Rc> {
-    cq: Cq,
-    sq: Sq<T>,
+pub(super) struct Twin<T: Transport = Rc> {
+    pub(super) cq: Cq,
+    pub(super) sq: Sq<T>,
 }
 
 impl Twin {
@@ -30,7 +30,7 @@ impl Twin {
 }
 
 impl<T: Transport> Twin<T> {
-    fn of(blocks: u32, cqes: u32, start: u32, half: usize) -> Self {
+    pub(super) fn of(blocks: u32, cqes: u32, start: u32, half: usize) -> Self {
         let mut cq = Cq::new(cqes, 64, 0);
         let mut sq = Sq::of(&mut cq, blocks, start, half);
         // As much as the longest WQE that can be prepared.
@@ -67,7 +67,7 @@ fn outstanding(buffer: &Memory, state: &SendState, padding: usize) -> Vec<Vec<u8
 
 /// Both sides of what the HCA sees: of the rings, what is outstanding, since one side may have
 /// written ahead.
-fn same<T: Transport>(
+pub(super) fn same<T: Transport>(
     card: (&Memory, &Memory, &Memory),
     plain: &Sq<T>,
     padding: usize,

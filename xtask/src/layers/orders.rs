@@ -103,6 +103,7 @@ pub(super) const ORDERS: &[Order] = &[
             ("cq", "the calls of a completion queue"),
             ("sq", "the calls of a send queue"),
             ("batch", "the calls of a send queue's batch"),
+            ("prepared", "the calls of a send queue's prepared requests"),
             ("rq", "the calls of a receive queue"),
             ("srq", "the calls of a shared receive queue"),
             ("packets", "the calls of a receive queue for packets; posts as rq does"),
