@@ -12,25 +12,25 @@ use crate::request::{Change, Request};
 use crate::sq::{Sq, on_sq};
 use crate::status::Status;
 
-/// Most changes of one request.
-const MOST_CHANGES: usize = 8;
-
 impl Change {
+    /// Returns whether the change has no bytes, and needs some.
+    #[inline(always)]
+    fn lacks_bytes(&self) -> bool {
+        self.bytes.is_null() && self.length != 0
+    }
+
     /// Returns the bytes with their place.
     ///
     /// # Safety
-    /// The bytes are null or readable, as long as the result is used.
+    /// The bytes are readable as long as the result is used, or null and none.
     #[inline(always)]
-    unsafe fn read<'a>(&self) -> Result<expert::Change<'a>> {
-        if self.length == 0 {
-            return Ok(expert::Change::new(self.offset as usize, &[]));
-        }
-        if self.bytes.is_null() {
-            return Err(Failed::argument("bytes of a change is null, and its length is not 0"));
-        }
-        // SAFETY: readable by this function's contract, and a byte is always aligned.
-        let bytes = unsafe { slice::from_raw_parts(self.bytes.cast(), self.length as usize) };
-        Ok(expert::Change::new(self.offset as usize, bytes))
+    unsafe fn read<'a>(&self) -> expert::Change<'a> {
+        let bytes = match self.length {
+            0 => &[],
+            // SAFETY: readable by this function's contract, and a byte is always aligned.
+            length => unsafe { slice::from_raw_parts(self.bytes.cast(), length as usize) },
+        };
+        expert::Change::new(self.offset as usize, bytes)
     }
 }
 
@@ -40,9 +40,8 @@ impl Change {
 /// The request's lists, inline bytes and address are readable. From its fire until it is retired, its memory is
 /// the HCA's.
 unsafe fn prepare<T: Carries>(queue: &mut SendQueue<T>, sq: &Sq, request: &Request) -> Result {
-    let ahead = &mut sq.ahead.borrow_mut();
     // SAFETY: this function's contract.
-    unsafe { T::put(&mut Written { ahead, queue }, request) }
+    sq.with_ahead(|ahead| unsafe { T::put(&mut Written { ahead, queue }, request) })
 }
 
 /// Posts the oldest prepared request, with these changes.
@@ -51,19 +50,15 @@ unsafe fn prepare<T: Carries>(queue: &mut SendQueue<T>, sq: &Sq, request: &Reque
 /// The changes' bytes are readable. Until the request is retired, its memory is the HCA's.
 #[inline(always)]
 unsafe fn fire(cq: &mut Cq, sq: &Sq, changes: &[Change]) -> Result {
-    let mut read = [expert::Change::new(0, &[]); MOST_CHANGES];
-    let Some(read) = read.get_mut(..changes.len()) else {
-        return Err(Failed::argument("more than 8 changes of one request"));
-    };
-    for (place, change) in read.iter_mut().zip(changes) {
-        // SAFETY: this function's contract.
-        *place = unsafe { change.read()? };
+    if changes.iter().any(Change::lacks_bytes) {
+        return Err(Failed::argument("bytes of a change is null, and its length is not 0"));
     }
-    let mut ahead = sq.ahead.borrow_mut();
+    // SAFETY: this function's contract.
+    let changes = changes.iter().map(|change| unsafe { change.read() });
     with_transport!(sq.transport, |T| {
         let queue = T::queue(&mut cq.tables, sq.qpn)?;
         // SAFETY: this function's contract.
-        Ok(unsafe { ahead.fire(queue, read) }?)
+        sq.with_ahead(|ahead| Ok(unsafe { ahead.fire(queue, changes) }?))
     })
 }
 
@@ -113,9 +108,12 @@ pub unsafe extern "C" fn mlx5_sq_cancel(sq: *mut Sq) -> Status {
         on_sq(sq, |cq, sq| {
             cq.require_no_batch()?;
             with_transport!(sq.transport, |T| {
-                sq.ahead.borrow_mut().cancel(T::queue(&mut cq.tables, sq.qpn)?);
-            });
-            Ok(())
+                let queue = T::queue(&mut cq.tables, sq.qpn)?;
+                sq.with_ahead(|ahead| {
+                    ahead.cancel(queue);
+                    Ok(())
+                })
+            })
         })
     })
 }
@@ -131,9 +129,12 @@ pub unsafe extern "C" fn mlx5_sq_warm(sq: *mut Sq) -> Status {
         on_sq(sq, |cq, sq| {
             cq.require_no_batch()?;
             with_transport!(sq.transport, |T| {
-                sq.ahead.borrow().warm(T::queue(&mut cq.tables, sq.qpn)?);
-            });
-            Ok(())
+                let queue = T::queue(&mut cq.tables, sq.qpn)?;
+                sq.with_ahead(|ahead| {
+                    ahead.warm(queue);
+                    Ok(())
+                })
+            })
         })
     })
 }
@@ -145,5 +146,5 @@ pub unsafe extern "C" fn mlx5_sq_warm(sq: *mut Sq) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlx5_sq_prepared(sq: *mut Sq) -> u32 {
     // SAFETY: this function's contract.
-    unsafe { on_sq(sq, |_, sq| Ok(sq.ahead.borrow().len())) }.unwrap_or(0)
+    unsafe { on_sq(sq, |_, sq| Ok(sq.prepared.get())) }.unwrap_or(0)
 }

@@ -1,6 +1,6 @@
 //! `struct mlx5_sq`: the send queue of a queue pair.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
 
 use mlx5::expert::Ahead;
@@ -26,8 +26,9 @@ pub struct Sq {
     pub(crate) transport: Carried,
     /// [`post`] of the transport.
     post: Post,
-    /// The requests that are prepared in the queue.
-    pub(crate) ahead: RefCell<Ahead>,
+    /// The requests that are prepared in the queue, and their number.
+    ahead: RefCell<Ahead>,
+    pub(crate) prepared: Cell<u32>,
     raw: NonNull<ibv_qp>,
     // Dropped after the queue, which the group has.
     _register: RegisterClaim,
@@ -97,6 +98,7 @@ impl Sq {
             transport,
             post,
             ahead,
+            prepared: Cell::new(0),
             raw,
             _register: register,
             _claim: claim,
@@ -108,10 +110,19 @@ impl Sq {
     #[inline(always)]
     pub(crate) fn require_free(&self, cq: &Cq) -> Result {
         cq.require_no_batch()?;
-        match self.ahead.borrow().is_empty() {
-            true => Ok(()),
-            false => Err(Failed::of(Status::Prepared)),
+        match self.prepared.get() {
+            0 => Ok(()),
+            _ => Err(Failed::of(Status::Prepared)),
         }
+    }
+
+    /// Runs a body with the requests that are prepared.
+    #[inline(always)]
+    pub(crate) fn with_ahead(&self, body: impl FnOnce(&mut Ahead) -> Result) -> Result {
+        let mut ahead = self.ahead.borrow_mut();
+        let result = body(&mut ahead);
+        self.prepared.set(ahead.len());
+        result
     }
 
     /// Takes the queue out of its group, and drops it. Discards the group's open batch, which borrows

@@ -37,13 +37,13 @@ impl<'a> Change<'a> {
         Self { at, bytes }
     }
 
-    /// Returns the byte of the payload behind those that change, at most `usize::MAX`.
+    /// Returns the end of the change: a byte of the payload, at most `usize::MAX`.
     pub const fn end(&self) -> usize {
         self.at.saturating_add(self.bytes.len())
     }
 }
 
-/// Where an inline payload lies in its WQE.
+/// The place of an inline payload in its WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InlinePart {
     /// Byte of the WQE.
@@ -63,16 +63,16 @@ impl InlinePart {
         if start + length <= ds * SEGMENT_SIZE { Self { start, length } } else { Self::NONE }
     }
 
-    /// Checks that all changes lie in the payload.
+    /// Checks that a change lies in the payload.
     ///
     /// # Errors
     /// [`PostError::OutsidePayload`].
-    #[inline]
-    pub(crate) fn check(self, changes: &[Change<'_>]) -> Result<(), PostError> {
-        let outside = changes.iter().find(|change| change.end() > self.length);
-        outside.map_or(Ok(()), |change| {
-            Err(PostError::OutsidePayload(Excess::new(change.end(), self.length as u32)))
-        })
+    #[inline(always)]
+    pub(crate) fn check(self, change: &Change<'_>) -> Result<(), PostError> {
+        match change.end() > self.length {
+            false => Ok(()),
+            true => Err(PostError::OutsidePayload(Excess::new(change.end(), self.length as u32))),
+        }
     }
 
     /// Stores the bytes of a change. `word` returns the address of a word of the WQE.
@@ -81,23 +81,35 @@ impl InlinePart {
     /// - [`check`](Self::check) passed for the change.
     /// - For every word of the payload, `word` returns an aligned address of eight bytes, which only
     ///   the caller reads and writes.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn store(self, change: &Change<'_>, word: impl Fn(usize) -> NonNull<u64>) {
         let (mut at, mut rest) = (self.start + change.at, change.bytes);
         while !rest.is_empty() {
-            let within = at % WORD;
-            let (now, later) = rest.split_at(rest.len().min(WORD - within));
+            let (now, later) = rest.split_at(rest.len().min(WORD));
             let ones = u64::MAX >> (8 * (WORD - now.len()));
             let value = now.first_chunk().map_or_else(|| few(now), |all| u64::from_ne_bytes(*all));
-            // SAFETY: `check` passed, so the byte is of the payload, and the word of the WQE.
+            let (within, shift) = (at % WORD, 8 * (at % WORD));
+            // SAFETY: `check` passed, so the bytes are of the payload, and the words of the WQE.
             unsafe {
-                let place = word(at / WORD);
-                let kept = place.read() & !(ones << (8 * within));
-                place.write_volatile(kept | value << (8 * within));
+                merge(word(at / WORD), ones << shift, value << shift);
+                if within + now.len() > WORD {
+                    let back = u64::BITS as usize - shift;
+                    merge(word(at / WORD + 1), ones >> back, value >> back);
+                }
             }
             (at, rest) = (at + now.len(), later);
         }
     }
+}
+
+/// Stores the bits of `value` that are ones in `ones`, and keeps the others.
+///
+/// # Safety
+/// `place` is aligned, can be read and written, and only the caller does.
+#[inline(always)]
+unsafe fn merge(place: NonNull<u64>, ones: u64, value: u64) {
+    // SAFETY: this function's contract.
+    unsafe { place.write_volatile(place.read() & !ones | value) }
 }
 
 #[cfg(test)]

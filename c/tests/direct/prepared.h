@@ -123,12 +123,10 @@ static void misuse_of_prepared(struct end *a, struct end *b)
 	IS(MLX5_STATUS_PREPARED, mlx5_sq_give_back(a->sq));
 	IS(MLX5_STATUS_PREPARED, mlx5_sq_recover(a->sq));
 
-	/* Changes past the payload, too many, or of nothing. Nothing is changed. */
+	/* Changes past the payload, or of nothing. Nothing is changed. */
 	memset(order, 0xff, sizeof(order));
 	for (at = 0; at < 9; at++)
 		changes[at] = change(at, order, 1);
-	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_fire(a->sq, changes, 9));
-	CHECK(strstr(mlx5_last_error(), "8 changes"));
 	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_fire(a->sq, NULL, 1));
 	changes[1] = change(20, order, 5);
 	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_fire(a->sq, changes, 2));

@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use mlx5_sys::wqe::{EthSeg, INLINE_SEG, opcode};
+use mlx5_sys::wqe::{EthSeg, INLINE_SEG, SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
 use super::ring::SendRing;
 use super::state::Point;
@@ -13,6 +13,9 @@ use crate::ib::{Counter, Transport, TransportKind};
 use crate::ring::{PostError, SendQueue};
 use crate::watch::timing::Phase;
 use crate::wqe::{Change, HEADER_IN_SEGMENT, InlinePart, PostOn};
+
+/// Words of eight bytes in a block.
+const WORDS: usize = WQEBB_SIZE / 8;
 
 /// Requests that are written to the ring of a send queue and not yet posted, each of any type.
 ///
@@ -32,7 +35,7 @@ use crate::wqe::{Change, HEADER_IN_SEGMENT, InlinePart, PostOn};
 /// let order = RdmaWrite::new(Inline(b"price: ?"), remote).signaled();
 /// ahead.prepare(&mut sends, 1, order)?;
 /// // SAFETY: the request names no memory.
-/// unsafe { ahead.fire(&mut sends, &[Change::new(7, b"9")])? };
+/// unsafe { ahead.fire(&mut sends, [Change::new(7, b"9")])? };
 /// # rig::poll(&mut reader, &mut sends)?;
 /// // `remote` is byte 64 of the peer's memory, which here is this side's.
 /// let mut written = [0; 8];
@@ -111,11 +114,15 @@ impl Ahead {
     /// # Safety
     /// The HCA works on the request from now on: until it is retired,
     /// [its memory](crate::ring#the-memory-of-requests) is the HCA's.
-    pub unsafe fn fire<T: Transport>(
+    #[inline]
+    pub unsafe fn fire<'c, T: Transport, C: IntoIterator<Item = Change<'c>>>(
         &mut self,
         queue: &mut SendQueue<T>,
-        changes: &[Change<'_>],
-    ) -> Result<(), PostError> {
+        changes: C,
+    ) -> Result<(), PostError>
+    where
+        C::IntoIter: Clone,
+    {
         let ring = &mut queue.ring;
         ring.doorbell.timing.begin();
         ring.state.check_running()?;
@@ -126,15 +133,15 @@ impl Ahead {
         // SAFETY: `prepare` wrote a WQE there, by the contract of `new`.
         let last = unsafe { first_words(ring, at.at) };
         let (code, ds) = last.code_and_ds();
-        if !changes.is_empty() {
+        let changes = changes.into_iter();
+        if changes.clone().next().is_some() {
             // SAFETY: the WQE lies at the head.
             unsafe { change::<T>(ring, at.at, code.opcode, ds, changes)? };
         }
         ring.doorbell.timing.stamp(Phase::Encode);
-        let end = at.behind(ds.div_ceil(UNITS));
         // SAFETY: `prepare` wrote the WQE at the head, which begins with these bytes and has so many
-        // blocks. Its memory is the HCA's, by this function's contract.
-        unsafe { ring.commit(Lent::promised(), end, &last, true)? };
+        // units. Its memory is the HCA's, by this function's contract.
+        unsafe { commit(ring, Lent::promised(), last, ds)? };
         // The head may have passed what was granted before.
         ring.state.grant_none();
         if left == 0 {
@@ -191,26 +198,65 @@ unsafe fn first_words(ring: &SendRing, at: Counter) -> Last {
     Last { doorbell: unsafe { ring.wqes().block(at).cast().read() } }
 }
 
+/// Posts the WQE at the head, of `ds` units, which begins with `last`.
+///
+/// # Safety
+/// It lies there.
+#[inline(always)]
+unsafe fn commit(ring: &mut SendRing, lent: Lent, last: Last, ds: u32) -> Result<(), PostError> {
+    let at = ring.end();
+    if (2..=UNITS).contains(&ds) && ring.doorbell.takes_words() {
+        let block = ring.wqes().block(at.at).cast();
+        // SAFETY: this function's contract. The register takes more than one unit word by word.
+        unsafe { ring.commit_words(lent, at.at.plus(1), [None; WORDS], block)? };
+        return Ok(());
+    }
+    // SAFETY: this function's contract.
+    unsafe { ring.commit(lent, at.behind(ds.div_ceil(UNITS)), &last, true)? };
+    Ok(())
+}
+
 /// Changes parts of the inline payload of the WQE at `at`.
 ///
 /// # Safety
 /// A WQE of this opcode and of `ds` units lies there, that only the caller reads and writes.
-#[inline]
-unsafe fn change<T: Transport>(
+#[inline(always)]
+unsafe fn change<'c, T: Transport>(
     ring: &SendRing,
     at: Counter,
     opcode: u8,
     ds: u32,
-    changes: &[Change<'_>],
+    changes: impl Iterator<Item = Change<'c>> + Clone,
 ) -> Result<(), PostError> {
-    let wqes = ring.wqes();
-    let unit = |unit| wqes.unit(at, unit);
+    let (wqes, shape) = (ring.wqes(), ring.shape());
+    if shape.slot(at) + ds.div_ceil(UNITS) as usize <= shape.entries() as usize {
+        let wqe = wqes.block(at);
+        // SAFETY: this function's contract, for a WQE whose units follow each other.
+        return unsafe { fill::<T>(opcode, ds, changes, |unit| wqe.add(unit * SEGMENT_SIZE)) };
+    }
     // SAFETY: this function's contract.
-    let part = unsafe { payload::<T>(opcode, ds as usize, unit) };
-    part.check(changes)?;
+    unsafe { fill::<T>(opcode, ds, changes, |unit| wqes.unit(at, unit)) }
+}
+
+/// Changes parts of the inline payload of a WQE. `unit` returns the address of one of its units.
+///
+/// # Safety
+/// The WQE is one of this opcode and of `ds` units, that only the caller reads and writes.
+#[inline(always)]
+unsafe fn fill<'c, T: Transport>(
+    opcode: u8,
+    ds: u32,
+    changes: impl Iterator<Item = Change<'c>> + Clone,
+    unit: impl Fn(usize) -> NonNull<u8>,
+) -> Result<(), PostError> {
+    // SAFETY: this function's contract.
+    let part = unsafe { payload::<T>(opcode, ds as usize, &unit) };
+    for change in changes.clone() {
+        part.check(&change)?;
+    }
     for change in changes {
         // SAFETY: the change lies in the payload, which lies in the WQE. Two words are a unit.
-        unsafe { part.store(change, |word| unit(word / 2).cast::<u64>().add(word % 2)) }
+        unsafe { part.store(&change, |word| unit(word / 2).cast::<u64>().add(word % 2)) }
     }
     Ok(())
 }
@@ -219,7 +265,7 @@ unsafe fn change<T: Transport>(
 ///
 /// # Safety
 /// The WQE is one of this opcode and of `ds` units, and can be read.
-#[inline]
+#[inline(always)]
 unsafe fn payload<T: Transport>(
     opcode: u8,
     ds: usize,

@@ -1,5 +1,7 @@
 //! Posting WQEs that were written: the last look at them, the state, and the doorbell.
 
+use core::ptr::NonNull;
+
 use super::ring::{BlockImage, SendRing};
 use super::state::Point;
 use super::wqes::Last;
@@ -45,11 +47,28 @@ impl SendRing {
         head: Counter,
         image: BlockImage,
     ) -> Result<(), Refusal> {
-        self.inspect(head)?;
-        self.state.posted_block(head);
         // SAFETY: the WQE was just written to a block of the ring; usual WQEs have more than one
         // unit, and `clear_single` was ahead of the head, so the register takes a block.
-        unsafe { self.doorbell.ring_block(lent, head.low16(), image.words, image.block) }
+        unsafe { self.commit_words(lent, head, image.words, image.block) }
+    }
+
+    /// Posts the single WQE at the cursor's head, which lies in `block`, by BlueFlame. `head` is the
+    /// one after the WQE, and `words` has those of its words that are known.
+    ///
+    /// # Safety
+    /// The WQE was written there, and has one block. The register takes WQEs word by word.
+    #[inline(always)]
+    pub(super) unsafe fn commit_words(
+        &mut self,
+        lent: Lent,
+        head: Counter,
+        words: [Option<u64>; 8],
+        block: NonNull<u64>,
+    ) -> Result<(), Refusal> {
+        self.inspect(head)?;
+        self.state.posted_block(head);
+        // SAFETY: this function's contract.
+        unsafe { self.doorbell.ring_block(lent, head.low16(), words, block) }
         self.rang(head);
         Ok(())
     }

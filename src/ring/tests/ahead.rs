@@ -164,9 +164,9 @@ fn fire<T: Transport>(
     queue: &mut SendQueue<T>,
     changes: &[(usize, Vec<u8>)],
 ) -> Result<(), PostError> {
-    let changes: Vec<_> = changes.iter().map(|(at, bytes)| Change::new(*at, bytes)).collect();
+    let changes = changes.iter().map(|(at, bytes)| Change::new(*at, bytes));
     // SAFETY: no HCA is there.
-    unsafe { ahead.fire(queue, &changes) }
+    unsafe { ahead.fire(queue, changes) }
 }
 
 /// Requests of all types between posts, where some of those written ahead are forgotten.
@@ -265,9 +265,8 @@ macro_rules! lengths {
                 let $bytes = Inline(&before);
                 ahead.prepare(&mut other.sq.queue, 1, $make).unwrap();
             }
-            let past = [Change::new(length, &[1])];
-            // SAFETY: no HCA is there.
-            let refused = unsafe { ahead.fire(&mut other.sq.queue, &past) };
+            let past = [(0, vec![0xff]), (length, vec![1])];
+            let refused = fire(&mut ahead, &mut other.sq.queue, &past);
             let excess = Excess::new(length + 1, length as u32);
             assert_eq!(refused, Err(PostError::OutsidePayload(excess)));
             let head = plain.sq.queue.ring.head().low16();

@@ -15,8 +15,8 @@ fn changed(part: InlinePart, changes: &[Change<'_>]) -> Vec<u8> {
         u64::from_ne_bytes(core::array::from_fn(|byte| (WORD * word + byte) as u8))
     }));
     let start = NonNull::from(&mut wqe.0).cast::<u64>();
-    part.check(changes).unwrap();
     for change in changes {
+        part.check(change).unwrap();
         // SAFETY: the changes lie in the payload, which lies in the WQE.
         unsafe { part.store(change, |word| start.add(word)) }
     }
@@ -52,11 +52,12 @@ fn the_later_of_two_changes_counts() {
 fn a_change_that_reaches_past_the_payload_is_refused() {
     let part = InlinePart::new(BEFORE, 20, UNITS);
     let refused = |end| Err(PostError::OutsidePayload(Excess::new(end, 20)));
-    assert_eq!(part.check(&[Change::new(0, &[0; 20]), Change::new(20, &[])]), Ok(()));
-    assert_eq!(part.check(&[Change::new(0, &[0; 4]), Change::new(13, &[0; 8])]), refused(21));
-    assert_eq!(part.check(&[Change::new(21, &[])]), refused(21));
-    assert_eq!(part.check(&[Change::new(usize::MAX, &[0; 2])]), refused(usize::MAX));
-    let none = InlinePart::NONE.check(&[Change::new(0, &[1])]);
+    assert_eq!(part.check(&Change::new(0, &[0; 20])), Ok(()));
+    assert_eq!(part.check(&Change::new(20, &[])), Ok(()));
+    assert_eq!(part.check(&Change::new(13, &[0; 8])), refused(21));
+    assert_eq!(part.check(&Change::new(21, &[])), refused(21));
+    assert_eq!(part.check(&Change::new(usize::MAX, &[0; 2])), refused(usize::MAX));
+    let none = InlinePart::NONE.check(&Change::new(0, &[1]));
     assert_eq!(none, Err(PostError::OutsidePayload(Excess::new(1, 0))));
 }
 
