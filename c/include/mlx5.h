@@ -9,6 +9,7 @@
  *                    ->  struct mlx5_rq *   posts receives
  *   struct ibv_srq * ->  struct mlx5_srq *  posts receives of several queue pairs
  *   struct ibv_qp *  ->  struct mlx5_packets *  posts receives of Ethernet packets, polls, arms, waits
+ *   struct ibv_wq *  ->  struct mlx5_packets *  the same, of a striding receive queue
  *
  * libibverbs stays responsible for everything else: making, connecting, querying and destroying objects,
  * memory regions, asynchronous events.
@@ -48,6 +49,8 @@ struct ibv_cq;
 struct ibv_qp;
 struct ibv_sge;
 struct ibv_srq;
+struct ibv_wq;
+struct mlx5dv_striding_rq_init_attr;
 
 /* Handles. */
 struct mlx5_cq;
@@ -419,7 +422,7 @@ enum mlx5_status mlx5_sq_prepare(struct mlx5_sq *sq, const struct mlx5_request *
 /* Posts the oldest prepared request, as mlx5_sq_post() posts a single one: requests leave in the order of preparing,
  * each once. With the last one, the queue takes other requests again.
  *
- * changes: up to 8 parts of its MLX5_INLINE payload get other bytes before; where they overlap, the last one counts.
+ * changes: so many parts of its MLX5_INLINE payload get other bytes before; where they overlap, the last one counts.
  * null with count 0: none. The bytes are read during the call only.
  *
  * Nothing is posted and nothing changes if it fails, and the request stays prepared. MLX5_STATUS_NOTHING_PREPARED,
@@ -576,10 +579,12 @@ enum {
 	MLX5_PACKET_TCP = 8,
 	MLX5_PACKET_UDP = 16,
 	MLX5_PACKET_L4_OK = 32, /* the checksum of TCP or UDP is right */
-	MLX5_PACKET_VLAN = 64   /* the device has taken a VLAN tag out, if the queue pair was made so */
+	MLX5_PACKET_VLAN = 64,  /* the device has taken a VLAN tag out, if the queue pair was made so */
+	MLX5_PACKET_LAST = 128  /* no other packet comes to the memory of the receive: it is the program's again */
 };
 
-/* A packet that has arrived in the memory of a receive, or a receive that failed. */
+/* A packet that has arrived in the memory of a receive, or a receive that failed. Of a striding queue also with byte_len
+ * 0 and MLX5_PACKET_LAST: the last strides of the receive stay empty. */
 struct mlx5_packet {
 	uint64_t id;          /* of the receive */
 	uint64_t timestamp;   /* when it came: a count of the device's clock */
@@ -592,6 +597,8 @@ struct mlx5_packet {
 	uint8_t flags;        /* MLX5_PACKET_IPV4, ... */
 	uint8_t vendor_error; /* failures: vendor syndrome */
 	uint16_t wqe_index;   /* failures: index of the WQE in its ring */
+	uint32_t offset;      /* where the packet begins in the memory of the receive; 0 but of a striding queue */
+	uint32_t reserved;
 };
 
 /* Takes the receive queue of a queue pair of IBV_QPT_RAW_PACKET over, with the completion queue of its receives, on
@@ -613,12 +620,39 @@ struct mlx5_packet {
  * other thread may use qp. Cost: system calls, allocates. */
 enum mlx5_status mlx5_packets_take(struct ibv_qp *qp, uint32_t receives, struct mlx5_packets **taken);
 
-/* Ends the handle. The memory of outstanding receives is the device's until qp is destroyed or moved to RESET. Null is
- * allowed. Thread: group. */
+/* Takes a striding receive queue over, which mlx5dv_create_wq() made with these attributes, with its completion queue. It
+ * is a group of its own. Each receive takes many packets: a packet takes as many strides of its memory as it needs.
+ *
+ * All functions below take the handle. A receive has one entry of at least so many bytes as a WQE has strides and a stride
+ * has bytes, of which so many are used. It completes by the packet, or failure, with MLX5_PACKET_LAST.
+ *
+ * So many entries of the completion queue are reserved as all receives have strides. If it has fewer, fewer receives may
+ * be outstanding.
+ *
+ * Checked: this process has taken over neither already (MLX5_STATUS_IN_USE); no device has larger strides
+ * (MLX5_STATUS_INVALID_ARGUMENT); the completion queue has an entry for each stride of a receive
+ * (MLX5_STATUS_CQ_TOO_SMALL); no event waits on a channel that the completion queue has alone (MLX5_STATUS_NOT_IDLE).
+ *
+ * Not checked, the caller guarantees:
+ * - wq was made with these attributes, and is in the state IBV_WQS_RDY. No receive is outstanding.
+ * - No other queue completes on the completion queue.
+ * - Until the handle is ended, wq is alive, and nothing else posts receives to it, polls or arms the completion queue.
+ *   wq is not moved to IBV_WQS_RESET.
+ *
+ * Ownership: *taken belongs to the caller, who ends it by mlx5_packets_abandon() before wq is destroyed. Thread: any; no
+ * other thread may use wq. Cost: system calls, allocates. */
+enum mlx5_status mlx5_packets_take_striding(struct ibv_wq *wq, const struct mlx5dv_striding_rq_init_attr *attributes,
+					    struct mlx5_packets **taken);
+
+/* Ends the handle. The memory of outstanding receives is the device's until qp or wq is destroyed or moved to RESET. Null
+ * is allowed. Thread: group. */
 void mlx5_packets_abandon(struct mlx5_packets *packets);
 
-/* Posts receives as mlx5_rq_post() does. A packet that is longer than its receive fails it. Thread: group. Cost: data
- * path. */
+/* Posts receives as mlx5_rq_post() does. A packet that is longer than its receive fails it.
+ *
+ * Of a striding queue: each by a store to the doorbell record. Until the packet with MLX5_PACKET_LAST, the program reads
+ * the memory only where packets were reported. MLX5_STATUS_TOO_MANY_SGES: more than one entry.
+ * MLX5_STATUS_INVALID_ARGUMENT: it is too short. Thread: group. Cost: data path. */
 enum mlx5_status mlx5_packets_post(struct mlx5_packets *packets, const struct mlx5_receive *receives, uint32_t count,
 				   uint32_t *posted);
 
@@ -642,7 +676,7 @@ enum mlx5_status mlx5_packets_event_taken(struct mlx5_packets *packets);
 /* Returns how many receives may be outstanding; 0 for an error. Thread: group. */
 uint32_t mlx5_packets_capacity(struct mlx5_packets *packets);
 
-/* Returns the queue pair; null for null. Thread: any. */
+/* Returns the queue pair; null for null, and of a striding queue. Thread: any. */
 struct ibv_qp *mlx5_packets_ibv(const struct mlx5_packets *packets);
 
 #ifdef __cplusplus

@@ -504,13 +504,18 @@ public:
 	ibv_srq *ibv() const noexcept { return mlx5_srq_ibv(handle_); }
 };
 
-/// The receive queue of a queue pair for Ethernet packets, taken over with its completion queue.
+/// A receive queue for Ethernet packets, of a queue pair or a striding one, taken over with its completion queue.
 class packets : public detail::owner<mlx5_packets, mlx5_packets_abandon> {
 public:
 	/// receives: how many may be outstanding; 0: as many as the queue holds. Throws error.
 	explicit packets(ibv_qp *qp, std::uint32_t receives = 0)
 	{
 		detail::check(mlx5_packets_take(qp, receives, &handle_), "mlx5_packets_take");
+	}
+	/// A striding receive queue, and the attributes that it was made with. Throws error.
+	packets(ibv_wq *wq, const mlx5dv_striding_rq_init_attr &attributes)
+	{
+		detail::check(mlx5_packets_take_striding(wq, &attributes, &handle_), "mlx5_packets_take_striding");
 	}
 	[[nodiscard]] status post(const mlx5_receive &one) noexcept
 	{

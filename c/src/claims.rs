@@ -48,9 +48,9 @@ impl Claim {
                      with mlx5_sq_give_back or mlx5_sq_abandon before the ibv_qp is destroyed"
                 }
                 Part::Receives => {
-                    "the ibv_qp's receives are taken over already: use that handle, or end it with \
-                     mlx5_rq_give_back or mlx5_rq_abandon, or with mlx5_srq_detach, before the \
-                     ibv_qp is destroyed"
+                    "the receives of the ibv_qp or ibv_wq are taken over already: use that handle, or \
+                     end it with mlx5_rq_give_back, mlx5_rq_abandon or mlx5_packets_abandon, or with \
+                     mlx5_srq_detach, before the object is destroyed"
                 }
                 Part::Shared => {
                     "the ibv_srq is taken over already: use that handle, or end it with \

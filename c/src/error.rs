@@ -155,6 +155,7 @@ impl From<mlx5::Error> for Failed {
         match error {
             mlx5::Error::Queue(error) => error.into(),
             mlx5::Error::Library(_) => Self::told(Status::LibraryMissing, error),
+            mlx5::Error::Attribute { .. } => Self::told(Status::InvalidArgument, error),
             _ => Self::told(Status::CallFailed, error),
         }
     }

@@ -58,10 +58,10 @@ pub use cq::{
 pub use error::mlx5_last_error;
 pub use group::Cq;
 pub use packets::{
-    PACKET_IP_OK, PACKET_IPV4, PACKET_IPV6, PACKET_L4_OK, PACKET_TCP, PACKET_UDP, PACKET_VLAN,
-    Packet, Packets, mlx5_packets_abandon, mlx5_packets_arm, mlx5_packets_capacity,
+    PACKET_IP_OK, PACKET_IPV4, PACKET_IPV6, PACKET_L4_OK, PACKET_LAST, PACKET_TCP, PACKET_UDP,
+    PACKET_VLAN, Packet, Packets, mlx5_packets_abandon, mlx5_packets_arm, mlx5_packets_capacity,
     mlx5_packets_event_taken, mlx5_packets_fd, mlx5_packets_ibv, mlx5_packets_poll,
-    mlx5_packets_post, mlx5_packets_take, mlx5_packets_wait,
+    mlx5_packets_post, mlx5_packets_take, mlx5_packets_take_striding, mlx5_packets_wait,
 };
 pub use prepared::{mlx5_sq_cancel, mlx5_sq_fire, mlx5_sq_prepare, mlx5_sq_prepared, mlx5_sq_warm};
 pub use request::{

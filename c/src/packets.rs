@@ -1,16 +1,21 @@
-//! `struct mlx5_packets`: the receive queue of a queue pair for Ethernet packets, with its completion queue.
+//! `struct mlx5_packets`: a receive queue for Ethernet packets, of a queue pair or a striding one, with its
+//! completion queue.
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
 
 use mlx5::cqe::{Failure, Layer3, TransportHeader};
-use mlx5::ring::{Packet as Arrived, PacketEvent, PacketRq, ReceiveConfig};
-use mlx5_sys::verbs::{ibv_cq, ibv_qp, ibv_wc_status};
+use mlx5::ring::{
+    Excess, Packet as Arrived, PacketEvent, PacketRq, PollError, PostError, ReceiveConfig,
+    StridingRq,
+};
+use mlx5_sys::dv::mlx5dv_striding_rq_init_attr;
+use mlx5_sys::verbs::{ibv_cq, ibv_qp, ibv_wc_status, ibv_wq};
 
 use crate::claims::{Claim, Part};
 use crate::error::{Failed, Result, caught, finish};
 use crate::objects;
-use crate::request::Receive;
+use crate::request::{Receive, append_all};
 use crate::rq;
 use crate::status::Status;
 use crate::wait::{self, Channel};
@@ -29,6 +34,8 @@ pub const PACKET_UDP: u8 = 16;
 pub const PACKET_L4_OK: u8 = 32;
 /// A VLAN tag was taken out of the packet.
 pub const PACKET_VLAN: u8 = 64;
+/// No other packet comes to the memory of the receive.
+pub const PACKET_LAST: u8 = 128;
 
 /// `struct mlx5_packet`: a packet that has arrived, or the end of a receive that failed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,6 +63,10 @@ pub struct Packet {
     pub vendor_error: u8,
     /// Failures: index of the WQE in its ring.
     pub wqe_index: u16,
+    /// The place of the packet in the memory of the receive.
+    pub offset: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 impl Packet {
@@ -85,9 +96,17 @@ impl Packet {
                 | transport
                 | flag(info.network_ok, PACKET_IP_OK)
                 | flag(info.transport_ok, PACKET_L4_OK)
-                | flag(info.stripped_vlan.is_some(), PACKET_VLAN),
+                | flag(info.stripped_vlan.is_some(), PACKET_VLAN)
+                | flag(packet.last, PACKET_LAST),
+            offset: packet.offset,
             ..Self::default()
         }
+    }
+
+    /// The end of a receive whose last strides stay empty.
+    #[cold]
+    fn used_up(id: u64) -> Self {
+        Self { id, flags: PACKET_LAST, ..Self::default() }
     }
 
     #[cold]
@@ -97,6 +116,7 @@ impl Packet {
             status: failure.status.wc_status(),
             vendor_error: failure.vendor_error,
             wqe_index: failure.wqe_index,
+            flags: PACKET_LAST,
             ..Self::default()
         }
     }
@@ -107,14 +127,75 @@ impl Packet {
     }
 }
 
+/// A queue of receives of one packet each, or of many.
+enum Queue {
+    Single(PacketRq),
+    Striding(StridingRq),
+}
+
+/// Evaluates an expression with the queue, whatever its receives are.
+macro_rules! with_queue {
+    ($queue:expr, |$name:ident| $body:expr) => {
+        match $queue {
+            Queue::Single($name) => $body,
+            Queue::Striding($name) => $body,
+        }
+    };
+}
+
+impl Queue {
+    #[inline(always)]
+    fn poll(&mut self) -> core::result::Result<Option<PacketEvent>, PollError> {
+        with_queue!(self, |queue| queue.poll())
+    }
+
+    /// Posts receives. Returns how many were posted, and why no more.
+    ///
+    /// # Safety
+    /// The lists are readable, and their memory is the HCA's until the receives are used up.
+    unsafe fn post(&mut self, receives: &[Receive]) -> (u32, Result) {
+        match self {
+            // SAFETY: this function's contract.
+            Self::Single(queue) => unsafe { rq::post(queue, receives) },
+            Self::Striding(queue) => {
+                let (needed, mut count) = (queue.wqe_bytes(), 0);
+                // SAFETY: this function's contract.
+                let result = unsafe {
+                    append_all(receives, |id, list| {
+                        match list {
+                            [one] => queue.post(id, *one)?,
+                            [] => return Err(PostError::ReceiveTooShort { needed }),
+                            more => {
+                                return Err(PostError::TooManySges(Excess::new(more.len(), 1)));
+                            }
+                        }
+                        count += 1;
+                        Ok(())
+                    })
+                };
+                (count, result)
+            }
+        }
+    }
+
+    /// Returns how many receives may be outstanding.
+    fn capacity(&self) -> u32 {
+        match self {
+            Self::Single(queue) => queue.queue().free() + queue.queue().outstanding(),
+            Self::Striding(queue) => queue.free() + queue.outstanding(),
+        }
+    }
+}
+
 /// `struct mlx5_packets`.
 pub struct Packets {
     // Dropped before the claims.
-    queue: PacketRq,
+    queue: Queue,
     channel: Channel,
     /// True once a call has panicked.
     broken: bool,
-    raw: NonNull<ibv_qp>,
+    /// Null of a striding queue.
+    raw: *mut ibv_qp,
     _claims: [Claim; 2],
 }
 
@@ -135,7 +216,30 @@ impl Packets {
         channel.require_no_event()?;
         let config = ReceiveConfig { receives: if receives == 0 { u32::MAX } else { receives } };
         // SAFETY: this function's contract.
-        let queue = unsafe { PacketRq::from_raw(raw, cq, config)? };
+        let queue = Queue::Single(unsafe { PacketRq::from_raw(raw, cq, config)? });
+        Ok(Self { queue, channel, broken: false, raw: raw.as_ptr(), _claims: claims })
+    }
+
+    /// # Safety
+    /// [`StridingRq::from_raw`]'s, and no other thread takes, acknowledges or requests events of the CQ.
+    unsafe fn take_striding(
+        raw: NonNull<ibv_wq>,
+        attributes: &mlx5dv_striding_rq_init_attr,
+    ) -> Result<Self> {
+        objects::libraries()?;
+        // SAFETY: the queue is alive, and the field does not change.
+        let cq: *mut ibv_cq = unsafe { (*raw.as_ptr()).cq };
+        let Some(cq) = NonNull::new(cq) else { return Err(Failed::of(Status::NoQueue)) };
+        let claims = [
+            Claim::new(raw.as_ptr(), Part::Receives)?,
+            Claim::new(cq.as_ptr(), Part::Completions)?,
+        ];
+        // SAFETY: a queue keeps its CQ alive.
+        let channel = unsafe { Channel::of(cq) };
+        channel.require_no_event()?;
+        // SAFETY: this function's contract.
+        let queue = Queue::Striding(unsafe { StridingRq::from_raw(raw, attributes)? });
+        let raw = core::ptr::null_mut();
         Ok(Self { queue, channel, broken: false, raw, _claims: claims })
     }
 
@@ -146,6 +250,7 @@ impl Packets {
             let packet = match self.queue.poll() {
                 Ok(Some(PacketEvent::Packet(packet))) => Packet::arrived(&packet),
                 Ok(Some(PacketEvent::Failed(failure))) => Packet::failed(&failure),
+                Ok(Some(PacketEvent::UsedUp { id })) => Packet::used_up(id),
                 Ok(Some(_)) => Packet::unexpected(),
                 Ok(None) => return Ok(count as c_int),
                 // The next call finds it again.
@@ -200,6 +305,30 @@ pub unsafe extern "C" fn mlx5_packets_take(
     }))
 }
 
+/// Takes a striding receive queue over from libmlx5. See `mlx5.h`.
+///
+/// # Safety
+/// `mlx5.h` lists the conditions at `mlx5_packets_take_striding`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_packets_take_striding(
+    wq: *mut ibv_wq,
+    attributes: *const mlx5dv_striding_rq_init_attr,
+    taken: *mut *mut Packets,
+) -> Status {
+    finish(caught(|| {
+        // SAFETY: null or readable, by this function's contract.
+        let attributes = unsafe { attributes.as_ref() };
+        let (Some(raw), Some(attributes), Some(taken)) =
+            (NonNull::new(wq), attributes, NonNull::new(taken))
+        else {
+            return Err(Failed::argument("wq, attributes or taken is null"));
+        };
+        // SAFETY: this function's contract.
+        unsafe { taken.write(Box::into_raw(Box::new(Packets::take_striding(raw, attributes)?))) };
+        Ok(())
+    }))
+}
+
 /// Ends a handle whatever is outstanding. See `mlx5.h`.
 ///
 /// # Safety
@@ -234,7 +363,7 @@ pub unsafe extern "C" fn mlx5_packets_post(
     let result = unsafe {
         on(packets, |packets| {
             let result;
-            (done, result) = rq::post(&mut packets.queue, Receive::list(receives, count)?);
+            (done, result) = packets.queue.post(Receive::list(receives, count)?);
             result
         })
     };
@@ -281,7 +410,7 @@ pub unsafe extern "C" fn mlx5_packets_arm(packets: *mut Packets) -> Status {
     finish(unsafe {
         on(packets, |packets| {
             packets.channel.require()?;
-            packets.queue.arm();
+            with_queue!(&mut packets.queue, |queue| queue.arm());
             Ok(())
         })
     })
@@ -297,7 +426,7 @@ pub unsafe extern "C" fn mlx5_packets_wait(packets: *mut Packets, timeout_ms: c_
     finish(unsafe {
         on(packets, |packets| {
             wait::for_event(&packets.channel, timeout_ms)?;
-            packets.queue.event_taken();
+            with_queue!(&mut packets.queue, |queue| queue.event_taken());
             Ok(())
         })
     })
@@ -312,7 +441,7 @@ pub unsafe extern "C" fn mlx5_packets_event_taken(packets: *mut Packets) -> Stat
     // SAFETY: this function's contract.
     finish(unsafe {
         on(packets, |packets| {
-            packets.queue.event_taken();
+            with_queue!(&mut packets.queue, |queue| queue.event_taken());
             Ok(())
         })
     })
@@ -335,21 +464,15 @@ pub unsafe extern "C" fn mlx5_packets_fd(packets: *mut Packets) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlx5_packets_capacity(packets: *mut Packets) -> u32 {
     // SAFETY: this function's contract.
-    let capacity = unsafe {
-        on(packets, |packets| {
-            let queue = packets.queue.queue();
-            Ok(queue.free() + queue.outstanding())
-        })
-    };
-    capacity.unwrap_or(0)
+    unsafe { on(packets, |packets| Ok(packets.queue.capacity())) }.unwrap_or(0)
 }
 
-/// Returns the queue pair of libibverbs. See `mlx5.h`.
+/// Returns the queue pair of libibverbs, or null of a striding queue. See `mlx5.h`.
 ///
 /// # Safety
 /// `packets` is null or a handle that is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlx5_packets_ibv(packets: *const Packets) -> *mut ibv_qp {
     // SAFETY: null or alive, by this function's contract; the field does not change.
-    unsafe { packets.as_ref() }.map_or(core::ptr::null_mut(), |packets| packets.raw.as_ptr())
+    unsafe { packets.as_ref() }.map_or(core::ptr::null_mut(), |packets| packets.raw)
 }

@@ -13,8 +13,8 @@ use std::process::Command;
 use mlx5direct::{
     Address, CHECKSUMS, COMPLETION_GRH, COMPLETION_SOLICITED, CQ_UNPOLLED, Change, Completion,
     FENCED, INLINE, INLINE_HEADER, Operation, PACKET_IP_OK, PACKET_IPV4, PACKET_IPV6, PACKET_L4_OK,
-    PACKET_TCP, PACKET_UDP, PACKET_VLAN, Packet, Receive, Request, SIGNALED, SOLICITED,
-    SQ_OWN_REGISTER, Status, TYPE_2, VERSION, VLAN, ZERO_BASED,
+    PACKET_LAST, PACKET_TCP, PACKET_UDP, PACKET_VLAN, Packet, Receive, Request, SIGNALED,
+    SOLICITED, SQ_OWN_REGISTER, Status, TYPE_2, VERSION, VLAN, ZERO_BASED,
 };
 use support::{Language, built, compile, folder, package};
 
@@ -75,6 +75,7 @@ fn enumerators() -> Vec<(String, u64)> {
         ("MLX5_PACKET_UDP", PACKET_UDP.into()),
         ("MLX5_PACKET_L4_OK", PACKET_L4_OK.into()),
         ("MLX5_PACKET_VLAN", PACKET_VLAN.into()),
+        ("MLX5_PACKET_LAST", PACKET_LAST.into()),
         ("MLX5_COMPLETION_GRH", COMPLETION_GRH.into()),
         ("MLX5_COMPLETION_SOLICITED", COMPLETION_SOLICITED.into()),
         ("MLX5_CQ_UNPOLLED", CQ_UNPOLLED.into()),
@@ -111,7 +112,8 @@ fn layouts() -> Vec<(String, u64)> {
     layout!("mlx5_change", Change, bytes offset length);
     layout!(
         "mlx5_packet", Packet,
-        id timestamp status byte_len flow_tag hash vlan checksum flags vendor_error wqe_index
+        id timestamp status byte_len flow_tag hash vlan checksum flags vendor_error wqe_index offset
+        reserved
     );
     layout!(
         "mlx5_completion", Completion,

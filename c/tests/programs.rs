@@ -128,6 +128,11 @@ fn prepared_datagrams_and_packets_are_changed_behind_their_headers() {
     run_on("prepared_packets", "roce");
 }
 
+#[test]
+fn a_striding_receive_queue_takes_several_packets_in_each_receive() {
+    run_on("strides", "roce");
+}
+
 /// Runs a scenario of `ring.c`, which has no library of this project, as C and as C++.
 fn run_ring_on(scenario: &str, links: &[&str]) {
     for language in [Language::C, Language::Cpp] {

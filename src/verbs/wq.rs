@@ -162,19 +162,22 @@ impl StridingQueue {
     pub(crate) fn take(&self) -> bool {
         !self.inner.taken.swap(true, Ordering::AcqRel)
     }
+}
 
-    /// Returns the addresses of the ring and the doorbell record.
-    pub(crate) fn memory(&self) -> Result<dv::mlx5dv_rwq> {
-        let mut out = MaybeUninit::<dv::mlx5dv_rwq>::zeroed();
-        let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-        // SAFETY: all-zero is a value of these C structures; the queue is alive.
-        unsafe {
-            let object = object.assume_init_mut();
-            object.rwq.in_ = self.inner.wq.as_ptr();
-            object.rwq.out = out.as_mut_ptr();
-            check("mlx5dv_init_obj", dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_RWQ.into()))?;
-            Ok(out.assume_init())
-        }
+/// Returns the addresses of the ring and the doorbell record of a queue of libmlx5.
+///
+/// # Safety
+/// The queue is alive.
+pub(super) unsafe fn memory_of(wq: NonNull<ibv_wq>) -> Result<dv::mlx5dv_rwq> {
+    let mut out = MaybeUninit::<dv::mlx5dv_rwq>::zeroed();
+    let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+    // SAFETY: all-zero is a value of these C structures; the queue is alive.
+    unsafe {
+        let object = object.assume_init_mut();
+        object.rwq.in_ = wq.as_ptr();
+        object.rwq.out = out.as_mut_ptr();
+        check("mlx5dv_init_obj", dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_RWQ.into()))?;
+        Ok(out.assume_init())
     }
 }
 

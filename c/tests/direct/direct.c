@@ -8,6 +8,7 @@
 #include "packets.h"
 #include "prepared.h"
 #include "shared.h"
+#include "strides.h"
 #include "traffic.h"
 
 int main(int argc, char **argv)
@@ -21,7 +22,7 @@ int main(int argc, char **argv)
 		{ "events", events },   { "srq", srq },       { "dc", dc },
 		{ "xrc", xrc },         { "packets", packets },     { "keys", keys },
 		{ "windows", windows }, { "prepared", prepared }, { "prepared_datagrams", prepared_datagrams },
-		{ "prepared_packets", prepared_packets },
+		{ "prepared_packets", prepared_packets }, { "strides", strides },
 	};
 	unsigned at;
 	CHECK(argc == 2);

@@ -307,6 +307,11 @@ impl StridingRq {
     pub fn arm(&mut self) {
         self.completions.arm();
     }
+
+    /// Counts an event of the CQ, see [`CqReader::event_taken`].
+    pub fn event_taken(&mut self) {
+        self.completions.event_taken();
+    }
 }
 
 /// What a CQE says of its strides.
