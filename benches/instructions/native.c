@@ -180,6 +180,33 @@ size_t native_inline(struct native *native, size_t calls)
 	return write.id;
 }
 
+/* Prepares what native_fire() fires. */
+size_t native_prepare(struct native *native, size_t calls)
+{
+	uint64_t payload = 0;
+	struct ibv_sge sge = { .addr = (uintptr_t)&payload, .length = sizeof(payload), .lkey = 0 };
+	struct mlx5_request write = write_of(native, &sge);
+	write.flags |= MLX5_INLINE;
+	for (write.id = 0; write.id < calls; write.id++) {
+		if (mlx5_sq_prepare(native->sq, &write) != MLX5_STATUS_OK)
+			break;
+	}
+	return write.id;
+}
+
+size_t native_fire(struct native *native, size_t calls)
+{
+	uint64_t payload;
+	struct mlx5_change change = { .bytes = &payload, .offset = 0, .length = sizeof(payload) };
+	size_t call;
+	for (call = 0; call < calls; call++) {
+		payload = call;
+		if (mlx5_sq_fire(native->sq, &change, 1) != MLX5_STATUS_OK)
+			break;
+	}
+	return call;
+}
+
 size_t native_pointer(struct native *native, size_t calls)
 {
 	struct mlx5_request write = write_of(native, &native->sge);

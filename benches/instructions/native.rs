@@ -66,6 +66,12 @@ impl Drop for Native {
 }
 
 impl Side for Native {
+    fn prepare(&mut self, _: Row, calls: usize) {
+        if self.by == By::Library {
+            assert_eq!(self.call("native_prepare", calls), Some(calls), "room for all");
+        }
+    }
+
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         let name = match (row, self.by) {
             (Row::Inline, _) => "native_inline",
@@ -76,7 +82,7 @@ impl Side for Native {
             (Row::Inline28, By::Header) => "native_inline28",
             (Row::Inline64, By::Header) => "native_inline64",
             (Row::RunTime, By::Header) => "native_run_time",
-            (Row::Prepared, By::Header) => "native_fire",
+            (Row::Prepared, _) => "native_fire",
             (Row::List, By::Library) => "native_list",
             _ => return None,
         };

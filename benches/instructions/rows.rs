@@ -192,7 +192,7 @@ rows! {
     Avx512: "64-byte pointer WRITE, BlueFlame by AVX-512", How::Post, [];
     Movdir64b: "64-byte pointer WRITE, BlueFlame by MOVDIR64B", How::Post, [];
     Prepared: "prepared fire, 8-byte payload, signaled, BlueFlame", How::Fire,
-        [at_most(25.0), at_most_header(98.0)];
+        [at_most(25.0), at_most_header(98.0), at_most_library(315.0)];
     DoorbellPrepared: "prepared fire, 8-byte payload, signaled, doorbell", How::Fire, [];
     Prepared64: "prepared fire, 64-byte payload, two blocks", How::Fire, [at_most(43.0)];
     Prepared128: "prepared fire, 128-byte payload, three blocks", How::Fire, [at_most(57.0)];

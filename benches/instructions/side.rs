@@ -122,7 +122,7 @@ mod rows_of {
     pub const PACKETS: &[Row] = &[PacketPoll, PacketEmpty];
     pub const HEADER: &[Row] =
         &[Inline, Inline16, Inline28, Inline64, RunTime, Pointer, Prepared, Poll, Empty, Receive];
-    pub const LIBRARY: &[Row] = &[Inline, Pointer, List, Poll, Empty, Receive];
+    pub const LIBRARY: &[Row] = &[Inline, Pointer, List, Prepared, Poll, Empty, Receive];
     pub const POOL: &[Row] = &[PoolPost, PoolList, PoolPoll, PoolEmpty, PoolReceive];
 }
 
