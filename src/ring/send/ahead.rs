@@ -60,7 +60,7 @@ impl Ahead {
     /// # Safety
     /// - Its methods are called with one queue, always the same.
     /// - While it has requests, nothing else posts to the queue, appends to a batch of it, prepares
-    ///   in it or restarts it.
+    ///   in it, recovers or restarts it.
     pub const unsafe fn new() -> Self {
         let until = Point { at: Counter::new(0), silent: 0 };
         Self { until, count: 0 }
@@ -255,6 +255,8 @@ unsafe fn fill<'c, T: Transport>(
         part.check(&change)?;
     }
     for change in changes {
+        // An iterator may return others than its clone.
+        part.check(&change)?;
         // SAFETY: the change lies in the payload, which lies in the WQE. Two words are a unit.
         unsafe { part.store(&change, |word| unit(word / 2).cast::<u64>().add(word % 2)) }
     }

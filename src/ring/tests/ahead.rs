@@ -319,6 +319,39 @@ fn a_request_without_inline_payload_has_none_to_change() {
     assert_eq!(fire(&mut ahead, queue, &[]), Err(PostError::NothingPrepared));
 }
 
+/// The iterator's clone is looked at, and its changes are stored.
+#[test]
+fn changes_that_differ_from_those_that_were_checked_are_refused() {
+    #[derive(Default)]
+    struct Longer {
+        is_clone: bool,
+        done: bool,
+    }
+    impl Clone for Longer {
+        fn clone(&self) -> Self {
+            Self { is_clone: true, done: self.done }
+        }
+    }
+    impl Iterator for Longer {
+        type Item = Change<'static>;
+
+        fn next(&mut self) -> Option<Self::Item> {
+            let first = !std::mem::replace(&mut self.done, true);
+            let at = if self.is_clone { 0 } else { 9 };
+            first.then_some(Change::new(at, &[0xff; 8]))
+        }
+    }
+    let mut twin = twin::<Rc>(8, 8, 0);
+    let mut ahead = ahead();
+    let write = RdmaWrite::new(Inline(&[1; 16]), Remote::default());
+    ahead.prepare(&mut twin.sq.queue, 1, write.signaled()).unwrap();
+    let before = twin.sq.buffer.read();
+    // SAFETY: no HCA is there.
+    let refused = unsafe { ahead.fire(&mut twin.sq.queue, Longer::default()) };
+    assert_eq!(refused, Err(PostError::OutsidePayload(Excess::new(17, 16))));
+    assert!(ahead.len() == 1 && twin.sq.buffer.read() == before);
+}
+
 #[test]
 fn a_refused_request_leaves_the_queue_as_it_was() {
     let mut twin = twin::<Rc>(8, 4, 0);
