@@ -170,7 +170,7 @@ impl Flows {
             // Linux (`fs_core.c`, check_conflicting_ftes): a rule without a tag takes the first one's, and
             // one with another tag is refused.
             let retagged = rule.tag.is_some_and(|tag| tag != same.tag.unwrap_or(0));
-            // So do rules with other actions (check_conflicting_actions).
+            // Rules with other actions are refused, too (check_conflicting_actions).
             let drops = |rule: &Rule| rule.places().is_empty();
             if retagged || drops(same) != drops(&rule) || same.changes != rule.changes {
                 return Err(Errno::EEXIST.because(format_args!(
@@ -280,18 +280,19 @@ impl Rule {
         context(flow_context::GROUP_ID, self.group.into());
         context(flow_context::FLOW_TAG, self.tag.unwrap_or(0).into());
         let HeaderChanges { modify, reformat, decapsulates } = self.changes;
-        let when = |set: bool, action: u64| if set { action } else { 0 };
         let forward = match places[..] {
             [] => DROP,
             [Place::Port] => ALLOW,
             _ => FORWARD,
         };
-        let action = forward
-            | when(!counters.is_empty(), COUNT)
-            | when(modify.is_some(), MODIFY)
-            | when(reformat.is_some(), REFORMAT)
-            | when(decapsulates, DECAP);
-        context(flow_context::ACTION, action);
+        let others = [
+            (COUNT, !counters.is_empty()),
+            (MODIFY, modify.is_some()),
+            (REFORMAT, reformat.is_some()),
+            (DECAP, decapsulates),
+        ];
+        let others = others.into_iter().filter(|(_, has)| *has).map(|(action, _)| action);
+        context(flow_context::ACTION, forward | others.sum::<u64>());
         context(flow_context::MODIFY_HEADER_ID, modify.unwrap_or(0).into());
         context(flow_context::PACKET_REFORMAT_ID, reformat.unwrap_or(0).into());
         let listed = places.iter().filter(|place| **place != Place::Port).count();
