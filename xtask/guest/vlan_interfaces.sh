@@ -2,7 +2,7 @@
 # The model in a process, with its port on an interface of the guest: GIDs of VLANs follow their interfaces.
 # link: roce
 # device: none
-# limit: 240
+# limit: 300
 # programs: mlx5 libmlx5_model.so
 . /scenario/lib.sh
 
@@ -95,6 +95,13 @@ for program in ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong; do
     program="$ON_MODEL $program -n 50 -g $index"
     pair "tcp_listens 18515" "$program" "$program HOST"
 done
+
+# The end of a listener's name is its port, 7174.
+listens_on_model() {
+    grep -q '@mlx5-model/.*1c06$' /proc/net/unix
+}
+ping="-C 5 -v -a 10.5.0.1 -p 7174"
+pair listens_on_model "$ON_MODEL rping -s $ping" "$ON_MODEL rping -c $ping"
 
 step "events of VLANs that come and go"
 $ON_MODEL ibv_asyncwatch >/tmp/events 2>&1 &

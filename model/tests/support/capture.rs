@@ -199,7 +199,7 @@ pub fn dissect(capture: &Path) -> Vec<Option<u8>> {
     shown.iter().map(opcode).collect()
 }
 
-/// What tshark makes of a capture: the values of these fields of each frame.
+/// Returns the values that tshark shows of these fields, for each frame of a capture.
 #[track_caller]
 pub fn fields(capture: &Path, names: &[&str]) -> Vec<Vec<String>> {
     let mut command = installed("tshark");

@@ -318,3 +318,6 @@ pub(super) fn route(
     let routed = gid::of_ip(source.ip()) == here.gid(ports) && is_local(&source);
     routed.then(|| (source, here, gid::of_ip(destination.ip())))
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,9 +57,9 @@ pub(crate) struct Gids {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub index: usize,
-    /// What it was; empty if it was added.
+    /// The entry before the change. It is empty if an entry was added.
     pub before: GidEntry,
-    /// What it has become; empty if it was removed.
+    /// The entry of now. It is empty if one was removed.
     pub entry: GidEntry,
 }
 
