@@ -173,8 +173,15 @@ enum {
 	/* BIND_WINDOW: of a window of type 2. */
 	MLX5_TYPE_2 = 128,
 	/* BIND_WINDOW: addresses behind the window start at 0, and not at the memory's own. */
-	MLX5_ZERO_BASED = 256
+	MLX5_ZERO_BASED = 256,
+	/* CONFIGURE_KEY: behind the key are cycles, of which each has the bytes of each entry of sg_list. The length of an
+	 * entry is MLX5_PIECE(bytes, skip), and the next cycle's piece begins bytes + skip further on, at most 65535. So
+	 * many cycles as immediate says. */
+	MLX5_INTERLEAVED = 512
 };
+
+/* The length of an entry with MLX5_INTERLEAVED: bytes of the piece, and bytes to the next cycle's piece behind it. */
+#define MLX5_PIECE(bytes, skip) ((uint32_t)(bytes) | (uint32_t)(skip) << 16)
 
 /* The destination of a request. Made by mlx5_address_init(), _init_dc() or _init_xrc(), owned and copied by the
  * program. */
@@ -193,7 +200,7 @@ struct mlx5_request {
 	uint32_t num_sge;
 	uint32_t immediate;            /* *_IMM, in host byte order: ntohl(imm_data) of verbs; MLX5_VLAN: the tag;
 	                                * LARGE_SEND: bytes of payload in a packet; BIND_WINDOW: the window's
-	                                * next key */
+	                                * next key; MLX5_INTERLEAVED: cycles */
 	uint64_t remote_addr;          /* WRITE, READ, atomics: the peer's memory */
 	uint32_t rkey;                 /* its key; *_INVALIDATE, BIND_WINDOW, CONFIGURE_KEY: the key that changes */
 	uint32_t reserved;             /* 0 */

@@ -257,6 +257,14 @@ public:
 		made.access = access;
 		return made;
 	}
+	/// So many cycles of the pieces of a list, whose lengths are MLX5_PIECE(bytes, skip).
+	static request configure_interleaved(std::uint64_t id, std::uint32_t lkey, const ibv_sge *pieces,
+					     std::uint32_t count, std::uint32_t cycles, std::uint64_t access) noexcept
+	{
+		request made = configure_key(id, lkey, pieces, count, access).with(MLX5_INTERLEAVED);
+		made.immediate = cycles;
+		return made;
+	}
 	/// Packets: those behind it wait. mask: of mlx5_time_mask().
 	static request wait_until(std::uint64_t id, std::uint64_t time, std::uint64_t mask) noexcept
 	{

@@ -5,9 +5,9 @@ use mlx5::ib::{Access, Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 use mlx5::ring::{Batch, PostError, SendQueue};
 use mlx5::wqe::{
     BindWindow, Bits, CompareSwap, ConfigureKey, DcAddress, EthMultiPacket, EthSend, EthTso,
-    FetchAdd, Inline, LocalInvalidate, MaskedCompareSwap, MaskedFetchAdd, Nop, PacketList, Payload,
-    PostOn, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm, SendInvalidate, SendMessage, Sge, SgeList,
-    UdAddress, WaitUntil, XrcAddress,
+    FetchAdd, Inline, Interleaved, LocalInvalidate, MaskedCompareSwap, MaskedFetchAdd, Nop,
+    PacketList, Payload, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm, SendInvalidate,
+    SendMessage, Sge, SgeList, Strided, UdAddress, WaitUntil, XrcAddress,
 };
 
 use crate::address::Address;
@@ -15,8 +15,8 @@ use crate::error::{Failed, Result};
 use crate::group::Grouped;
 use crate::payload::{PutPayload, inline_bytes};
 use crate::request::{
-    CHECKSUMS, FENCED, INLINE, INLINE_HEADER, Operation, Request, SIGNALED, SOLICITED, TYPE_2,
-    VLAN, ZERO_BASED, entries,
+    CHECKSUMS, FENCED, INLINE, INLINE_HEADER, INTERLEAVED, Operation, Request, SIGNALED, SOLICITED,
+    TYPE_2, VLAN, ZERO_BASED, entries,
 };
 use crate::status::Status;
 
@@ -70,7 +70,7 @@ impl<T: Transport> Sink<T> for Batch<'_, T> {
     }
 }
 
-/// Writes each operation behind those that are prepared in the queue.
+/// Prepares each operation.
 pub(crate) struct Written<'a, T: Transport> {
     pub(crate) ahead: &'a mut Ahead,
     pub(crate) queue: &'a mut SendQueue<T>,
@@ -121,6 +121,9 @@ const WAIT_UNTIL: u32 = Operation::WaitUntil as u32;
 
 /// Rights that a key may give to peers.
 const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
+
+/// As many pieces of a key as any WQE has units.
+const MAX_DS: usize = 63;
 
 /// More packets than any WQE has.
 const MOST_PACKETS: usize = 64;
@@ -462,14 +465,32 @@ where
 /// # Safety
 /// The contract of [`Carries::put`].
 unsafe fn configure<S: Sink<Rc>>(sink: &mut S, request: &Request) -> Result {
-    request.check(SIGNALED | FENCED)?;
+    request.check(SIGNALED | FENCED | INTERLEAVED)?;
     let access = request.access(REMOTE.union(Access::LOCAL_WRITE))?;
     // SAFETY: this function's contract.
     let list = match unsafe { entries(request.sg_list, request.num_sge)? } {
         [] => return Err(Failed::argument("sg_list is empty: it has the memory behind the key")),
         list => list,
     };
-    let key = ConfigureKey::new(request.rkey).access(access).layout(list);
+    let key = ConfigureKey::new(request.rkey).access(access);
+    if request.flags & INTERLEAVED == 0 {
+        // SAFETY: this function's contract.
+        return Ok(unsafe { sink.put(request.id, flagged!(request, key.layout(list))) }?);
+    }
+    let mut pieces = [Strided::default(); MAX_DS];
+    let Some(pieces) = pieces.get_mut(..list.len()) else {
+        return Err(PostError::TooManyEntries.into());
+    };
+    for (piece, entry) in pieces.iter_mut().zip(list) {
+        // Two halves: bytes of the piece, and of the gap behind it.
+        let [length, skip] = [entry.length, entry.length >> 16].map(|half| half as u16);
+        *piece = Strided { addr: entry.addr, lkey: entry.lkey, length, skip };
+    }
+    let repeat = match request.immediate {
+        0 => return Err(Failed::argument("immediate, the number of cycles, is 0")),
+        repeat => repeat,
+    };
+    let key = key.layout(Interleaved { repeat, pieces });
     // SAFETY: this function's contract.
     Ok(unsafe { sink.put(request.id, flagged!(request, key)) }?)
 }

@@ -36,6 +36,8 @@ pub const VLAN: u32 = 64;
 pub const TYPE_2: u32 = 128;
 /// BIND_WINDOW: addresses behind the window start at 0.
 pub const ZERO_BASED: u32 = 256;
+/// CONFIGURE_KEY: the entries are pieces of a cycle.
+pub const INTERLEAVED: u32 = 512;
 
 /// Defines [`Operation`] with its numbers and names.
 macro_rules! operations {
@@ -253,7 +255,8 @@ impl Request {
             format_args!(
                 "flags {:#x} do not fit a {}: MLX5_SOLICITED is for SEND and WRITE_IMM, MLX5_INLINE for \
                  SEND, WRITE and MULTI_PACKET, MLX5_CHECKSUMS for packets, MLX5_INLINE_HEADER and \
-                 MLX5_VLAN for SENDs of packets, MLX5_TYPE_2 and MLX5_ZERO_BASED for BIND_WINDOW",
+                 MLX5_VLAN for SENDs of packets, MLX5_TYPE_2 and MLX5_ZERO_BASED for BIND_WINDOW, \
+                 MLX5_INTERLEAVED for CONFIGURE_KEY",
                 self.flags,
                 Operation::name(self.operation)
             ),

@@ -74,6 +74,10 @@ int main()
 	filled.access = IBV_ACCESS_REMOTE_WRITE;
 	CHECK(is(request::configure_key(5, 0x100, list, 2, IBV_ACCESS_REMOTE_WRITE), filled));
 
+	filled.flags = MLX5_INTERLEAVED;
+	filled.immediate = 7;
+	CHECK(is(request::configure_interleaved(5, 0x100, list, 2, 7, IBV_ACCESS_REMOTE_WRITE), filled));
+
 	filled = of(MLX5_OP_WAIT_UNTIL, nullptr, 0);
 	filled.time = 1ull << 40;
 	filled.time_mask = (1ull << 33) - 1;

@@ -59,3 +59,15 @@ fn one_place_that_can_be_written_is_enough() {
         assert!(output.assert_success().stdout.contains("ACTIVE"), "{output}");
     }
 }
+
+/// A shell goes into a folder, and lists it: `ls -l` asks for access lists.
+#[test]
+fn a_shell_works_in_the_folders_of_a_device() {
+    let script = "cd /sys/class/infiniband/mlx5_0 && ls -l /sys/class/infiniband/mlx5_0/ports/1 && \
+                  cat ports/1/state && cd -P device && pwd";
+    let output = Model::default().run("bash", &["-c", script]);
+    output.assert_success();
+    assert_eq!(output.stderr, "");
+    assert!(output.stdout.contains("4: ACTIVE"), "{output}");
+    assert!(output.stdout.ends_with("/sys/devices/pci6d35:00/6d35:00:00.0\n"), "{output}");
+}

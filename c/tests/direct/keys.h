@@ -2,7 +2,7 @@
 #ifndef KEYS_H
 #define KEYS_H
 
-#include "ends.h"
+#include "traffic.h"
 
 /* Binds a window of type 2 to the end's memory, by libibverbs. */
 static struct ibv_mw *window_of(struct end *end, struct ibv_mr *mr)
@@ -98,6 +98,42 @@ static void keys(void)
 	end_pair(&a, &b);
 }
 
+/* A key that leads to two columns of a table, one byte and two bytes of each row of 16. */
+static void configure_columns(struct end *a, struct end *b, const struct mlx5dv_mkey *key, uint32_t lkey)
+{
+	struct ibv_sge columns[2], source = sge(a, 512, 12);
+	struct mlx5_request made = request(6, MLX5_OP_CONFIGURE_KEY, MLX5_SIGNALED | MLX5_INTERLEAVED);
+	unsigned row;
+	columns[0] = sge(b, 4096, MLX5_PIECE(1, 15));
+	columns[1] = sge(b, 4096 + 5, MLX5_PIECE(2, 14));
+	columns[0].lkey = columns[1].lkey = lkey;
+	made.rkey = key->lkey;
+	made.sg_list = columns;
+	made.num_sge = 2;
+	made.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(b->sq, &made, 1, NULL));
+	CHECK(strstr(mlx5_last_error(), "cycles"));
+	made.immediate = 4;
+	columns[1].length = MLX5_PIECE(0xffff, 1);
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(b->sq, &made, 1, NULL));
+	CHECK(strstr(mlx5_last_error(), "65,535"));
+	columns[1].length = MLX5_PIECE(2, 14);
+	OK(mlx5_sq_post(b->sq, &made, 1, NULL));
+	succeeded(b, 6, MLX5_OP_CHANGE_KEY);
+	fill(a->memory + 512, 12, 1);
+	memset(b->memory + 4096, 0, 64);
+	made = request(7, MLX5_OP_WRITE, MLX5_SIGNALED);
+	made.sg_list = &source;
+	made.num_sge = 1;
+	made.rkey = key->rkey;
+	OK(mlx5_sq_post(a->sq, &made, 1, NULL));
+	succeeded(a, 7, MLX5_OP_WRITE);
+	for (row = 0; row < 4; row++) {
+		const unsigned char *at = b->memory + 4096 + 16 * row, *from = a->memory + 512 + 3 * row;
+		CHECK(at[0] == from[0] && at[5] == from[1] && at[6] == from[2] && at[1] == 0 && at[7] == 0);
+	}
+}
+
 /* Windows and keys that the library binds and configures. */
 static void windows(void)
 {
@@ -182,6 +218,7 @@ static void windows(void)
 	OK(mlx5_sq_post(a.sq, &made, 1, NULL));
 	succeeded(&a, 5, MLX5_OP_WRITE);
 	CHECK(b.memory[1027] == 0x5a && b.memory[1028] == 0 && b.memory[2051] == 0x5a && b.memory[2052] == 0);
+	configure_columns(&a, &b, key, mr->lkey);
 
 	/* An initiator of datagrams or packets binds none; a window of type 1 ends what it opened. */
 	old = first->rkey;

@@ -45,8 +45,8 @@ pub fn command(arguments: &[String]) -> Result {
 }
 
 /// Linux's own driver on both links: this project's examples with Debian 13's kernel, and the
-/// conformance suite with the newest one of its backports. Then VLANs, which Debian's kernel has: under
-/// that driver, and as interfaces below the model in a process.
+/// conformance suite with the newest one of its backports. Then the port's values, and VLANs, which
+/// Debian's kernel has: under that driver, and as interfaces below the model in a process.
 ///
 /// # Errors
 /// A scenario fails, or the mirror cannot be reached.
@@ -54,6 +54,7 @@ pub fn check() -> Result {
     for (name, kernel, packages) in [
         ("examples", Version::V6_12, Packages::Cached),
         ("conform", Version::Backports, Packages::Newest),
+        ("port", Version::V6_12, Packages::Cached),
         ("vlan", Version::V6_12, Packages::Cached),
         ("vlan_interfaces", Version::V6_12, Packages::Cached),
     ] {

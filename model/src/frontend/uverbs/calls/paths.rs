@@ -244,6 +244,31 @@ interpose! {
         }
         resolved(at(path, std::ptr::null_mut(), |path| real::realpath(path, to)))
     }
+    chdir(path: *const c_char) -> c_int {
+        at(path, -1, |path| real::chdir(path))
+    }
+    getcwd(to: *mut c_char, size: size_t) -> *mut c_char {
+        resolved(real::getcwd(to, size))
+    }
+    __getcwd_chk(to: *mut c_char, size: size_t, room: size_t) -> *mut c_char {
+        if room < size {
+            // What the checked form is there for.
+            std::process::abort();
+        }
+        resolved(real::getcwd(to, size))
+    }
+    getxattr(path: *const c_char, name: *const c_char, to: *mut c_void, size: size_t) -> ssize_t {
+        at(path, -1, |path| real::getxattr(path, name, to, size))
+    }
+    lgetxattr(path: *const c_char, name: *const c_char, to: *mut c_void, size: size_t) -> ssize_t {
+        at(path, -1, |path| real::lgetxattr(path, name, to, size))
+    }
+    listxattr(path: *const c_char, to: *mut c_char, size: size_t) -> ssize_t {
+        at(path, -1, |path| real::listxattr(path, to, size))
+    }
+    llistxattr(path: *const c_char, to: *mut c_char, size: size_t) -> ssize_t {
+        at(path, -1, |path| real::llistxattr(path, to, size))
+    }
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
         reading(path, std::ptr::null_mut(), |path| real::fopen(path, mode))
     }

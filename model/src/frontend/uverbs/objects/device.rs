@@ -276,8 +276,9 @@ fn driver(file: &CommandFile, room: usize) -> Result<Vec<u8>> {
     if caps.has(cmd_hca_cap::ETH_NET_OFFLOADS) {
         word(SEGMENTATION, 1 << LOG_MAX_LSO);
         word(SEGMENTATION + 4, RAW_PACKETS);
-        // Addresses and ports of either protocol; Toeplitz's hash.
-        word(SPREADING, 0xff);
+        // Addresses and ports of either protocol, and the flag for inner headers, which Linux tells of
+        // every device; Toeplitz's hash.
+        word(SPREADING, 0x8000_00ff);
         word(SPREADING + 8, 1);
         let flag = |field, flag| group(file, ETHERNET, field).map(|has| has.min(1) as u32 * flag);
         word(
@@ -379,9 +380,7 @@ fn describe(file: &CommandFile) -> Result<QueryDevice> {
         node_guid: function.device.guid.to_be(),
         sys_image_guid: function.device.guid.to_be(),
         max_mr_size: u64::MAX,
-        page_size_cap: u64::from(
-            !((1u64 << caps.get(cmd_hca_cap::LOG_PG_SZ)) as u32).wrapping_sub(1),
-        ),
+        page_size_cap: !((1u64 << caps.get(cmd_hca_cap::LOG_PG_SZ)) - 1),
         vendor_id: vendor,
         vendor_part_id: function.device.profile.device().into(),
         hw_ver: 0,
@@ -407,12 +406,16 @@ fn describe(file: &CommandFile) -> Result<QueryDevice> {
         max_srq: caps.power(cmd_hca_cap::LOG_MAX_SRQ),
         max_srq_wr: caps.power(cmd_hca_cap::LOG_MAX_SRQ_SZ) - 1,
         max_srq_sge: max_rq_sg.saturating_sub(1),
-        max_pkeys: function.device.pkey_table_size() as u16,
+        // Of a table as the capability counts it, though a port on Ethernet has one entry.
+        max_pkeys: PKEYS << caps.get(cmd_hca_cap::PKEY_TABLE_SIZE),
         local_ca_ack_delay: caps.get(cmd_hca_cap::LOCAL_CA_ACK_DELAY) as u8,
         phys_port_cnt: caps.get(cmd_hca_cap::NUM_PORTS).max(1) as u8,
         ..Default::default()
     })
 }
+
+/// Entries of the smallest table of partition keys (`MLX5_MIN_PKEY_TABLE_SIZE`).
+const PKEYS: u16 = 128;
 
 /// Groups of capabilities.
 const ETHERNET: u32 = 1;

@@ -124,6 +124,9 @@ pub(crate) const fn capabilities(link: Link) -> u32 {
         Link::InfiniBand => {
             1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 11 | 1 << 14 | 1 << 16 | 1 << 25
         }
-        Link::Roce => 1 << 16 | 1 << 26,
+        Link::Roce => 1 << 16 | IP_GIDS,
     }
 }
+
+/// GIDs are made of IP addresses. The kernel tells programs of libibverbs, and not in sysfs.
+pub(super) const IP_GIDS: u32 = 1 << 26;

@@ -316,7 +316,7 @@ fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
         ("lid_mask_count", "0".into()),
         ("sm_lid", format!("{:#x}", if managed { identity::SM_LID } else { 0 })),
         ("sm_sl", "0".into()),
-        ("cap_mask", format!("{:#010x}", identity::capabilities(device.link))),
+        ("cap_mask", format!("{:#010x}", identity::capabilities(device.link) & !identity::IP_GIDS)),
         ("link_layer", String::from(if ethernet { "Ethernet" } else { "InfiniBand" })),
     ] {
         file(format!("{path}/{name}"), &text);
