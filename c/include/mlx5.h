@@ -176,7 +176,8 @@ enum {
 	MLX5_ZERO_BASED = 256,
 	/* CONFIGURE_KEY: behind the key are cycles, of which each has the bytes of each entry of sg_list. The length of an
 	 * entry is MLX5_PIECE(bytes, skip), and the next cycle's piece begins bytes + skip further on, at most 65535. So
-	 * many cycles as immediate says. */
+	 * many cycles as immediate says. At most 51 pieces. The key needs an entry for each and one more, which only the
+	 * device checks: the completion fails otherwise. */
 	MLX5_INTERLEAVED = 512
 };
 
@@ -399,7 +400,7 @@ enum mlx5_status mlx5_sq_post(struct mlx5_sq *sq, const struct mlx5_request *req
 			      uint32_t *posted);
 
 /* Opens a batch. Until it is rung or discarded, every call on its group but mlx5_sq_append(), mlx5_sq_ring() and
- * mlx5_sq_discard() with this handle, and the abandon functions, fails with MLX5_STATUS_BATCH_OPEN. Calls that only
+ * mlx5_sq_discard() with this handle, mlx5_sq_cancel(), and the abandon functions, fails with MLX5_STATUS_BATCH_OPEN. Calls that only
  * read (mlx5_cq_fd, mlx5_cq_ibv) or handle events are allowed. MLX5_STATUS_PREPARED. Thread: group. Cost: data
  * path. */
 enum mlx5_status mlx5_sq_begin(struct mlx5_sq *sq);
@@ -433,12 +434,12 @@ enum mlx5_status mlx5_sq_prepare(struct mlx5_sq *sq, const struct mlx5_request *
  * null with count 0: none. The bytes are read during the call only.
  *
  * Nothing is posted and nothing changes if it fails, and the request stays prepared. MLX5_STATUS_NOTHING_PREPARED,
- * _INVALID_ARGUMENT (a change reaches past the payload, or the request is none of MLX5_INLINE), _QUEUE_STOPPED,
- * _DEVICE_FAILED, _BATCH_OPEN. Thread: group. Cost: data path. */
+ * _INVALID_ARGUMENT (a change reaches past the payload; SEND and WRITE of MLX5_INLINE have one, others none),
+ * _QUEUE_STOPPED, _DEVICE_FAILED, _BATCH_OPEN. Thread: group. Cost: data path. */
 enum mlx5_status mlx5_sq_fire(struct mlx5_sq *sq, const struct mlx5_change *changes, uint32_t count);
 
 /* Forgets all prepared requests: none is posted, and their ids do not come back. The queue takes other requests again.
- * MLX5_STATUS_OK without one, too. Thread: group. Cost: a store for each 64 bytes of the ring. */
+ * MLX5_STATUS_OK without one, and while a batch of another queue is open. Thread: group. Cost: a store for each 64 bytes of the ring. */
 enum mlx5_status mlx5_sq_cancel(struct mlx5_sq *sq);
 
 /* Brings what the next mlx5_sq_fire() reads and writes into the processor's caches. Posts and changes nothing. For a
@@ -591,7 +592,8 @@ enum {
 };
 
 /* A packet that has arrived in the memory of a receive, or a receive that failed. Of a striding queue also with byte_len
- * 0 and MLX5_PACKET_LAST: the last strides of the receive stay empty. */
+ * 0 and MLX5_PACKET_LAST: the last strides of the receive stay empty. A failure without MLX5_PACKET_LAST is of no
+ * receive: the queue is not as it was taken over, and its id means nothing. */
 struct mlx5_packet {
 	uint64_t id;          /* of the receive */
 	uint64_t timestamp;   /* when it came: a count of the device's clock */

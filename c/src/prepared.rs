@@ -72,7 +72,7 @@ pub unsafe extern "C" fn mlx5_sq_prepare(sq: *mut Sq, request: *const Request) -
     // SAFETY: this function's contract.
     finish(unsafe {
         on_sq(sq, |cq, sq| {
-            cq.require_no_batch()?;
+            sq.require_ahead(cq)?;
             let [request] = Request::list(request, 1)? else { return Err(Failed::gone()) };
             with_transport!(sq.transport, |T| {
                 prepare::<T>(T::queue(&mut cq.tables, sq.qpn)?, sq, request)
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn mlx5_sq_fire(sq: *mut Sq, changes: *const Change, count
     // SAFETY: this function's contract.
     finish(unsafe {
         on_sq(sq, |cq, sq| {
-            cq.require_no_batch()?;
+            sq.require_ahead(cq)?;
             fire(cq, sq, Change::list(changes, count)?)
         })
     })
@@ -104,18 +104,7 @@ pub unsafe extern "C" fn mlx5_sq_fire(sq: *mut Sq, changes: *const Change, count
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlx5_sq_cancel(sq: *mut Sq) -> Status {
     // SAFETY: this function's contract.
-    finish(unsafe {
-        on_sq(sq, |cq, sq| {
-            cq.require_no_batch()?;
-            with_transport!(sq.transport, |T| {
-                let queue = T::queue(&mut cq.tables, sq.qpn)?;
-                sq.with_ahead(|ahead| {
-                    ahead.cancel(queue);
-                    Ok(())
-                })
-            })
-        })
-    })
+    finish(unsafe { on_sq(sq, |cq, sq| sq.forget(cq)) })
 }
 
 /// Brings what the next fire needs into the caches. See `mlx5.h`.
@@ -127,7 +116,7 @@ pub unsafe extern "C" fn mlx5_sq_warm(sq: *mut Sq) -> Status {
     // SAFETY: this function's contract.
     finish(unsafe {
         on_sq(sq, |cq, sq| {
-            cq.require_no_batch()?;
+            sq.require_ahead(cq)?;
             with_transport!(sq.transport, |T| {
                 let queue = T::queue(&mut cq.tables, sq.qpn)?;
                 sq.with_ahead(|ahead| {
@@ -146,5 +135,5 @@ pub unsafe extern "C" fn mlx5_sq_warm(sq: *mut Sq) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlx5_sq_prepared(sq: *mut Sq) -> u32 {
     // SAFETY: this function's contract.
-    unsafe { on_sq(sq, |_, sq| Ok(sq.prepared.get())) }.unwrap_or(0)
+    unsafe { on_sq(sq, |_, sq| Ok(sq.prepared())) }.unwrap_or(0)
 }

@@ -19,6 +19,9 @@ use crate::status::Status;
 /// No other queue stores to the BlueFlame register of this one.
 pub const SQ_OWN_REGISTER: u32 = 1;
 
+/// In place of the number of prepared requests: they are forgotten, and still in the ring.
+const FORGOTTEN: u32 = u32::MAX;
+
 /// `struct mlx5_sq`. Its fields do not change, but for what is prepared, which belongs to the group.
 pub struct Sq {
     pub(crate) cq: *mut Cq,
@@ -28,7 +31,7 @@ pub struct Sq {
     post: Post,
     /// The requests that are prepared in the queue, and their number.
     ahead: RefCell<Ahead>,
-    pub(crate) prepared: Cell<u32>,
+    prepared: Cell<u32>,
     raw: NonNull<ibv_qp>,
     // Dropped after the queue, which the group has.
     _register: RegisterClaim,
@@ -108,12 +111,52 @@ impl Sq {
     /// Fails if a batch is open on the group, or if requests are prepared in this queue: nothing else
     /// may be written to its ring.
     #[inline(always)]
-    pub(crate) fn require_free(&self, cq: &Cq) -> Result {
+    pub(crate) fn require_free(&self, cq: &mut Cq) -> Result {
         cq.require_no_batch()?;
         match self.prepared.get() {
             0 => Ok(()),
+            FORGOTTEN => self.cancel(cq),
             _ => Err(Failed::of(Status::Prepared)),
         }
+    }
+
+    /// Fails if a batch is open on the group. Takes forgotten requests out of the ring.
+    #[inline(always)]
+    pub(crate) fn require_ahead(&self, cq: &mut Cq) -> Result {
+        cq.require_no_batch()?;
+        if self.prepared.get() == FORGOTTEN { self.cancel(cq) } else { Ok(()) }
+    }
+
+    /// Returns how many requests are prepared.
+    pub(crate) fn prepared(&self) -> u32 {
+        match self.prepared.get() {
+            FORGOTTEN => 0,
+            count => count,
+        }
+    }
+
+    /// Forgets what is prepared. While a batch of another queue borrows the tables, the requests stay in the
+    /// ring: the queue's next call takes them out.
+    pub(crate) fn forget(&self, cq: &mut Cq) -> Result {
+        if cq.open.is_none() {
+            return self.cancel(cq);
+        }
+        if self.prepared.get() != 0 {
+            self.prepared.set(FORGOTTEN);
+        }
+        Ok(())
+    }
+
+    /// Takes what is prepared out of the ring. No batch is open.
+    #[cold]
+    fn cancel(&self, cq: &mut Cq) -> Result {
+        with_transport!(self.transport, |T| {
+            let queue = T::queue(&mut cq.tables, self.qpn)?;
+            self.with_ahead(|ahead| {
+                ahead.cancel(queue);
+                Ok(())
+            })
+        })
     }
 
     /// Runs a body with the requests that are prepared.

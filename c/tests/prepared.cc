@@ -1,6 +1,7 @@
 // Prepared requests by mlx5.hpp: those that are not fired are forgotten at the end of their scope.
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "direct/verbs.h"
 
@@ -56,11 +57,52 @@ static void order(struct end &a, struct end &b)
 	cq.give_back();
 }
 
+// A scope that ends while a batch of another queue is open: its requests never leave.
+static void forgotten(struct end &a, struct end &b)
+{
+	ibv_qp *qp = make_qp(a.ibv_cq, IBV_QPT_RC);
+	to_init(qp);
+	to_rts(qp, qp->qp_num);
+	std::uint64_t value = 1;
+	ibv_sge list = { reinterpret_cast<std::uintptr_t>(&value), sizeof(value), 0 };
+	const auto to = reinterpret_cast<std::uintptr_t>(b.memory);
+	const auto write = mlx5::request::write(3, &list, 1, to, b.mr->rkey).inlined().signaled();
+	mlx5::cq cq(a.ibv_cq);
+	mlx5::sq sq(a.qp, cq), other(qp, cq);
+	std::memset(b.memory, 0, sizeof(value));
+	for (int next = 0; next < 2; next++) {
+		{
+			std::optional<mlx5::prepared> orders(sq);
+			CHECK(orders->prepare(write) == MLX5_STATUS_OK);
+			mlx5::batch batch(other);
+			CHECK(batch.begun() == MLX5_STATUS_OK && orders->count() == 1);
+			orders.reset();
+			CHECK(mlx5_sq_prepared(sq.get()) == 0 && sq.post(write) == MLX5_STATUS_BATCH_OPEN);
+		}
+		value = 42;
+		if (next == 0) {
+			mlx5::prepared orders(sq);
+			CHECK(orders.fire() == MLX5_STATUS_NOTHING_PREPARED);
+			CHECK(orders.prepare(write) == MLX5_STATUS_OK && orders.fire() == MLX5_STATUS_OK);
+		} else {
+			CHECK(sq.post(write) == MLX5_STATUS_OK);
+		}
+		completed(cq, 3);
+		CHECK(std::memcmp(b.memory, &value, sizeof(value)) == 0);
+		value = 1;
+	}
+	other.give_back();
+	sq.give_back();
+	cq.give_back();
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
 int main()
 {
 	struct end a, b;
 	make_pair(&a, &b, IBV_QPT_RC);
 	order(a, b);
+	forgotten(a, b);
 	destroy_objects(&a);
 	destroy_objects(&b);
 	close_device();

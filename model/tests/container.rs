@@ -60,14 +60,11 @@ fn one_place_that_can_be_written_is_enough() {
     }
 }
 
-/// A shell goes into a folder, and lists it: `ls -l` asks for access lists.
+/// `ls -l` asks for access lists as well.
 #[test]
-fn a_shell_works_in_the_folders_of_a_device() {
-    let script = "cd /sys/class/infiniband/mlx5_0 && ls -l /sys/class/infiniband/mlx5_0/ports/1 && \
-                  cat ports/1/state && cd -P device && pwd";
-    let output = Model::default().run("bash", &["-c", script]);
+fn the_folders_of_a_device_are_listed_without_a_complaint() {
+    let output = Model::default().run("ls", &["-l", "/sys/class/infiniband/mlx5_0/ports/1"]);
     output.assert_success();
     assert_eq!(output.stderr, "");
-    assert!(output.stdout.contains("4: ACTIVE"), "{output}");
-    assert!(output.stdout.ends_with("/sys/devices/pci6d35:00/6d35:00:00.0\n"), "{output}");
+    assert!(output.stdout.contains("link_layer"), "{output}");
 }

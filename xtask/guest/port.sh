@@ -48,8 +48,7 @@ echo "GIDs: $(count "$PORT/gids")"
 echo "P_Keys: $(count "$PORT/pkeys")"
 each "$PORT/pkeys" 0 1 2
 each "$DEVICE/device" vendor device subsystem_vendor subsystem_device class revision numa_node
-DRIVER=$(cd -P "$DEVICE/device/driver" && pwd)
-echo "driver: ${DRIVER##*/}"
+[ "$DEVICE/device/driver" -ef /sys/bus/pci/drivers/mlx5_core ] && echo "driver: mlx5_core"
 read -r first last _ <"$DEVICE/device/resource"
 echo "size of BAR 0: $((last - first + 1))"
 if [ "$LINK" = roce ]; then

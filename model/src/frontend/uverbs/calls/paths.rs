@@ -244,19 +244,6 @@ interpose! {
         }
         resolved(at(path, std::ptr::null_mut(), |path| real::realpath(path, to)))
     }
-    chdir(path: *const c_char) -> c_int {
-        at(path, -1, |path| real::chdir(path))
-    }
-    getcwd(to: *mut c_char, size: size_t) -> *mut c_char {
-        resolved(real::getcwd(to, size))
-    }
-    __getcwd_chk(to: *mut c_char, size: size_t, room: size_t) -> *mut c_char {
-        if room < size {
-            // What the checked form is there for.
-            std::process::abort();
-        }
-        resolved(real::getcwd(to, size))
-    }
     getxattr(path: *const c_char, name: *const c_char, to: *mut c_void, size: size_t) -> ssize_t {
         at(path, -1, |path| real::getxattr(path, name, to, size))
     }

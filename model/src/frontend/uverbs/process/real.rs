@@ -126,8 +126,6 @@ next! {
     readlink(path: *const c_char, to: *mut c_char, size: size_t) -> ssize_t;
     readlinkat(directory: c_int, path: *const c_char, to: *mut c_char, size: size_t) -> ssize_t;
     realpath(path: *const c_char, to: *mut c_char) -> *mut c_char;
-    chdir(path: *const c_char) -> c_int;
-    getcwd(to: *mut c_char, size: size_t) -> *mut c_char;
     getxattr(path: *const c_char, name: *const c_char, to: *mut c_void, size: size_t) -> ssize_t;
     lgetxattr(path: *const c_char, name: *const c_char, to: *mut c_void, size: size_t) -> ssize_t;
     listxattr(path: *const c_char, to: *mut c_char, size: size_t) -> ssize_t;

@@ -12,7 +12,7 @@ use crate::fabric::udp::{Interface, Vlan};
 use crate::wire::{ethernet, gid};
 
 /// The start of a view's name. The number of the device follows.
-pub(super) const VIEW: &str = "mlx5view";
+const VIEW: &str = "mlx5view";
 /// Number of the first view. The kernel counts interfaces from 1.
 const INDEX: u32 = 0x6d35_0000;
 /// Bits of a view's number below those of the VLAN on top of it.
@@ -100,21 +100,12 @@ impl Netdev {
         Self { name, index, mac, ipv4, ..*self }
     }
 
-    /// Returns its name, if the machine has it.
-    pub(super) fn of_machine(&self) -> Option<String> {
-        (!self.is_view).then(|| self.name.clone())
-    }
-
     /// Writes the folder `net` of the port's function. A view is also among the machine's interfaces, in
-    /// `/sys/class/net`, and an interface of the machine leads to the function from there.
+    /// `/sys/class/net`.
     pub(super) fn describe(&self, entries: &mut Vec<(String, Entry)>, function: &str) {
         let folder = format!("{function}/net/{}", self.name);
         self.describe_in(entries, &folder, &[("iflink", self.index.to_string())]);
         entries.push((format!("{folder}/device"), Entry::Link("../..".into())));
-        if let Some(name) = self.of_machine() {
-            let device = format!("sys/class/net/{name}/device");
-            entries.push((device, Entry::Link(format!("../../../../{function}"))));
-        }
     }
 
     /// Writes the folders of the VLANs on top of a view.

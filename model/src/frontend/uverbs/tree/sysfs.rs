@@ -17,8 +17,8 @@ use super::config::Node;
 use super::counters;
 use super::folder::{self, Entry};
 use super::identity::{self, BOARD_ID, Device};
+use super::pci;
 use super::table::{GidTable, interface_of};
-use super::{netdev, pci};
 use crate::card::{Link, PortState};
 use crate::private::{files, system};
 use crate::wire::RoceVersion;
@@ -62,8 +62,6 @@ pub(crate) struct Tree {
     devices: usize,
     /// Whether the kernel has RDMA devices as well.
     has_others: bool,
-    /// The machine's interfaces that are those of ports.
-    interfaces: Vec<String>,
 }
 
 /// Whether a descriptor is one of what stands for command files.
@@ -103,15 +101,6 @@ pub(super) fn hardware() -> bool {
 /// Whether a path may lead into the tree. Only looks at its first bytes.
 pub(crate) fn concerns(path: &[u8]) -> bool {
     REDIRECTED.iter().any(|prefix| path.starts_with(prefix.as_bytes()))
-        || interface_with_device(path).is_some()
-}
-
-/// The interface's name in `/sys/class/net/NAME/device`, and in paths behind it.
-fn interface_with_device(path: &[u8]) -> Option<&[u8]> {
-    let rest = path.strip_prefix(b"/sys/class/net/")?;
-    let name = rest.split(|byte| *byte == b'/').next()?;
-    let behind = rest[name.len()..].strip_prefix(b"/device")?;
-    matches!(behind.first(), None | Some(b'/')).then_some(name)
 }
 
 impl Tree {
@@ -133,10 +122,6 @@ impl Tree {
             devices: devices.len(),
             has_others: files::names(format!("{CLASS}/infiniband"))
                 .is_ok_and(|names| !names.is_empty()),
-            interfaces: devices
-                .iter()
-                .filter_map(|device| device.netdev.as_ref()?.of_machine())
-                .collect(),
         })
     }
 
@@ -166,11 +151,6 @@ impl Tree {
     /// Returns the path in the tree for a path that the tree replaces; `None` for any other path.
     pub fn redirect(&self, path: &[u8]) -> Option<PathBuf> {
         if !concerns(path) {
-            return None;
-        }
-        let own = |name: &[u8]| self.interfaces.iter().any(|it| it.as_bytes() == name);
-        let of_another = |name: &[u8]| !name.starts_with(netdev::VIEW.as_bytes()) && !own(name);
-        if interface_with_device(path).is_some_and(of_another) {
             return None;
         }
         let relative = OsStr::from_bytes(path.strip_prefix(b"/")?);
