@@ -2,9 +2,10 @@
 
 mod support;
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::BufReader;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -253,11 +254,15 @@ fn repeated() -> i32 {
     0
 }
 
-/// Records a run in virtual time, alone on the fabric and without randomness of addresses.
+/// Records a run in virtual time, alone on the fabric and without randomness of addresses. The files of the
+/// devices are written by each run: one that found them would have another heap, and other addresses.
 fn repeat(folder: &Folder, number: usize) -> Vec<u8> {
     let recording = folder.0.join(format!("{number}.trace"));
+    let files = folder.0.join(format!("{number}.files"));
+    DirBuilder::new().mode(0o700).create(&files).expect("a new folder");
     let mut command = Player::command("repeated");
     command.env("MLX5_MODEL_TIME", "virtual").env("MLX5_MODEL_TRACE", &recording);
+    command.env("XDG_RUNTIME_DIR", &files);
     isolate(&mut command);
     let fixed = || {
         // SAFETY: the call has no memory, and is safe between fork and exec.
