@@ -158,8 +158,8 @@ fn rdma_xserver_serves_every_kind_of_connection() {
     }
 }
 
-/// Since rdma-core 59, both sides meet at a TCP port first, and both end. Before, the server ran until it
-/// was killed.
+/// Since rdma-core 59, both sides meet at a TCP port first, and both end. Before, the server ends or, in the
+/// oldest versions, runs until it is killed.
 #[test]
 fn cmtime_makes_many_connections() {
     let usage = Command::new("cmtime").arg("-h").output().expect("cmtime is there");
@@ -184,10 +184,8 @@ fn cmtime_makes_many_connections() {
         let steps = ["connect ", "disconnect ", "destroy "];
         assert!(steps.iter().all(|step| client.stdout.contains(step)), "{client}");
         client.assert_success();
-        if meets {
+        if meets || server.has_ended() {
             server.finish(LIMIT).assert_success();
-        } else {
-            assert!(!server.has_ended());
         }
     }
 }
