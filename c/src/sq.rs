@@ -92,8 +92,9 @@ impl Sq {
         });
         cq.queues += 1;
         let post = with_transport!(transport, |T| post::<T> as Post);
-        // SAFETY: only this queue's functions use it. While requests are prepared, those that post, or
-        // end the handle with an idle queue, fail (`require_free`).
+        // SAFETY: only this queue's functions use it. While it has requests, those that post, or end the
+        // handle with an idle queue, fail or first take the forgotten ones out of the ring
+        // (`require_free`, `require_ahead`).
         let ahead = RefCell::new(unsafe { Ahead::new() });
         Ok(Self {
             cq: handle,

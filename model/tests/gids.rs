@@ -203,7 +203,7 @@ fn connect(qp: &Qp, index: u8, to: &str) -> i32 {
 fn expect_interfaces(device: &Device, names: &[&str]) {
     let number = |name: &str| {
         let name = std::ffi::CString::new(name).unwrap();
-        // SAFETY: the name is a C string.
+        // SAFETY: the name is a C string, and lives through the call.
         unsafe { libc::if_nametoindex(name.as_ptr()) }
     };
     // SAFETY: all zeros are valid entries, of which the call fills as many as there is room for.

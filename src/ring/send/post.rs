@@ -138,7 +138,7 @@ impl<T: Transport> SendQueue<T> {
         }
         ring.settle();
         // A signaled request may take the last block and slot, which a queue of one request always
-        // has to. After it, no block has to be kept for one.
+        // has to. While it is outstanding, none has to be kept for one.
         let signaled = is_signaled(ring.flags(operation));
         if signaled {
             ring.grant_all();
@@ -146,14 +146,12 @@ impl<T: Transport> SendQueue<T> {
             ring.grant_most();
         }
         let posted = self.post_clear(lent, id, operation, &mut Place::default());
-        if signaled && matches!(posted, Ok(true)) {
-            self.ring.grant_all();
-        } else {
-            self.ring.grant_most();
-        }
-        if posted? {
+        if let Ok(true) = posted {
+            // It does not pass what was granted, and that stays right.
             return Ok(());
         }
+        self.ring.grant_most();
+        posted?;
         let mut batch = self.batch();
         batch.append_ref(id, operation)?;
         batch.commit(lent)?;
