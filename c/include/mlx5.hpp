@@ -112,6 +112,11 @@ public:
 	{
 		return mlx5_cq_poll(handle_, into, capacity);
 	}
+	/// Also writes when the device wrote each.
+	[[nodiscard]] int poll(completion *into, std::uint64_t *times, std::uint32_t capacity) noexcept
+	{
+		return mlx5_cq_poll_timed(handle_, into, times, capacity);
+	}
 	template <std::size_t Count> [[nodiscard]] int poll(std::array<completion, Count> &into) noexcept
 	{
 		return mlx5_cq_poll(handle_, into.data(), static_cast<std::uint32_t>(Count));

@@ -3,6 +3,7 @@
 use core::ffi::c_int;
 use core::ptr::NonNull;
 
+use mlx5::cqe::Timestamp;
 use mlx5::ring::CqReader;
 use mlx5_sys::verbs::ibv_cq;
 
@@ -42,17 +43,37 @@ impl Cq {
         Ok(Self { open, tables, reader, channel, queues, broken, raw, _claim: claim })
     }
 
+    /// # Safety
+    /// `completions` has room for `capacity` unless it is null, and so has `times` if polls are `TIMED`.
     #[inline]
-    fn poll(&mut self, completions: *mut Completion, capacity: u32) -> Result<c_int> {
+    unsafe fn poll<const TIMED: bool>(
+        &mut self,
+        completions: *mut Completion,
+        times: *mut u64,
+        capacity: u32,
+    ) -> Result<c_int> {
+        if capacity != 0 && (completions.is_null() || (TIMED && times.is_null())) {
+            return Err(Failed::argument("an array is null, and capacity is not 0"));
+        }
         self.require_no_batch()?;
         let mut queues = self.tables.all();
         let capacity = capacity.min(c_int::MAX as u32);
         for count in 0..capacity {
-            match self.reader.poll(&mut queues) {
-                // SAFETY: the array has room for `capacity`, by the contract of `mlx5_cq_poll`.
-                Ok(Some(done)) => unsafe {
-                    Completion::put(done, completions.add(count as usize));
-                },
+            let at = count as usize;
+            let polled = if TIMED {
+                self.reader.poll_timed(&mut queues).map(|polled| {
+                    polled.map(|(done, time)| {
+                        // SAFETY: the array has room for `capacity`, by this function's contract.
+                        unsafe { times.add(at).write(time.map_or(0, Timestamp::raw)) };
+                        done
+                    })
+                })
+            } else {
+                self.reader.poll(&mut queues)
+            };
+            match polled {
+                // SAFETY: the array has room for `capacity`, by this function's contract.
+                Ok(Some(done)) => unsafe { Completion::put(done, completions.add(at)) },
                 Ok(None) => return Ok(count as c_int),
                 // The next call finds it again.
                 Err(_) if count != 0 => return Ok(count as c_int),
@@ -133,18 +154,31 @@ pub unsafe extern "C" fn mlx5_cq_poll(
     capacity: u32,
 ) -> c_int {
     // SAFETY: this function's contract.
-    let polled = unsafe {
-        on(cq, |cq| {
-            if completions.is_null() && capacity != 0 {
-                return Err(Failed::argument("completions is null, and capacity is not 0"));
-            }
-            cq.poll(completions, capacity)
-        })
-    };
-    match polled {
-        Ok(count) => count,
-        Err(failed) => -(failed.status() as c_int),
-    }
+    let polled =
+        unsafe { on(cq, |cq| cq.poll::<false>(completions, core::ptr::null_mut(), capacity)) };
+    count(polled)
+}
+
+/// Takes completions that are there, with their times. See `mlx5.h`.
+///
+/// # Safety
+/// `cq` is null or a handle that is alive, no other call runs on its group, and `completions` and `times` are
+/// null or have room for `capacity`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_cq_poll_timed(
+    cq: *mut Cq,
+    completions: *mut Completion,
+    times: *mut u64,
+    capacity: u32,
+) -> c_int {
+    // SAFETY: this function's contract.
+    count(unsafe { on(cq, |cq| cq.poll::<true>(completions, times, capacity)) })
+}
+
+/// Returns a count, or the negative status of a call that failed.
+#[inline(always)]
+pub(crate) fn count(polled: Result<c_int>) -> c_int {
+    polled.unwrap_or_else(|failed| -(failed.status() as c_int))
 }
 
 /// Requests an event at the next completion. See `mlx5.h`.

@@ -13,6 +13,7 @@ use mlx5_sys::dv::mlx5dv_striding_rq_init_attr;
 use mlx5_sys::verbs::{ibv_cq, ibv_qp, ibv_wc_status, ibv_wq};
 
 use crate::claims::{Claim, Part};
+use crate::cq::count;
 use crate::error::{Failed, Result, caught, finish};
 use crate::objects;
 use crate::request::{Receive, append_all};
@@ -394,10 +395,7 @@ pub unsafe extern "C" fn mlx5_packets_poll(
             packets.poll(taken, capacity)
         })
     };
-    match polled {
-        Ok(count) => count,
-        Err(failed) => -(failed.status() as c_int),
-    }
+    count(polled)
 }
 
 /// Requests an event at the next packet. See `mlx5.h`.

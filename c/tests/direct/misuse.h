@@ -148,6 +148,7 @@ static void misuse_of_pointers(struct end *a)
 	struct mlx5_request made = request(1, MLX5_OP_NOP, MLX5_SIGNALED);
 	struct mlx5_receive receive;
 	struct mlx5_completion done;
+	uint64_t time;
 	memset(&receive, 0, sizeof(receive));
 	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(NULL, &made, 1, NULL));
 	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(a->sq, NULL, 1, NULL));
@@ -157,6 +158,10 @@ static void misuse_of_pointers(struct end *a)
 	CHECK(mlx5_cq_poll(NULL, &done, 1) == -MLX5_STATUS_INVALID_ARGUMENT);
 	CHECK(mlx5_cq_poll(a->cq, NULL, 1) == -MLX5_STATUS_INVALID_ARGUMENT);
 	CHECK(mlx5_cq_poll(a->cq, NULL, 0) == 0);
+	CHECK(mlx5_cq_poll_timed(NULL, &done, &time, 1) == -MLX5_STATUS_INVALID_ARGUMENT);
+	CHECK(mlx5_cq_poll_timed(a->cq, NULL, &time, 1) == -MLX5_STATUS_INVALID_ARGUMENT);
+	CHECK(mlx5_cq_poll_timed(a->cq, &done, NULL, 1) == -MLX5_STATUS_INVALID_ARGUMENT);
+	CHECK(mlx5_cq_poll_timed(a->cq, NULL, NULL, 0) == 0);
 	CHECK(mlx5_sq_ibv(NULL) == NULL && mlx5_rq_ibv(NULL) == NULL && mlx5_cq_ibv(NULL) == NULL);
 	CHECK(mlx5_sq_capacity(NULL) == 0 && mlx5_rq_capacity(NULL) == 0 && mlx5_cq_fd(NULL) == -1);
 	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_cq_give_back(NULL));
@@ -268,6 +273,7 @@ static void misuse_of_batches(struct end *a)
 {
 	struct mlx5_request made = request(1, MLX5_OP_NOP, MLX5_SIGNALED);
 	struct mlx5_completion done;
+	uint64_t time;
 	struct mlx5_rq *rq = NULL;
 	IS(MLX5_STATUS_NO_BATCH, mlx5_sq_append(a->sq, &made));
 	IS(MLX5_STATUS_NO_BATCH, mlx5_sq_ring(a->sq));
@@ -280,6 +286,7 @@ static void misuse_of_batches(struct end *a)
 	IS(MLX5_STATUS_BATCH_OPEN, mlx5_rq_give_back(a->rq));
 	IS(MLX5_STATUS_BATCH_OPEN, mlx5_rq_take(a->qp, a->cq, 0, &rq));
 	CHECK(mlx5_cq_poll(a->cq, &done, 1) == -MLX5_STATUS_BATCH_OPEN);
+	CHECK(mlx5_cq_poll_timed(a->cq, &done, &time, 1) == -MLX5_STATUS_BATCH_OPEN);
 	OK(mlx5_sq_append(a->sq, &made));
 	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_append(a->sq, NULL));
 	OK(mlx5_sq_discard(a->sq));

@@ -162,6 +162,42 @@ static void one_sided(struct end *a, struct end *b, unsigned round)
 	CHECK(*before == 0xffffffff && *counter == 0x100000000u);
 }
 
+/* The device's clock now. */
+static uint64_t clock_now(void)
+{
+	struct ibv_values_ex values;
+	memset(&values, 0, sizeof(values));
+	values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+	CHECK(ibv_query_rt_values_ex(context, &values) == 0);
+	return (uint64_t)values.raw_clock.tv_nsec;
+}
+
+/* Each completion has the time at which the device wrote it. */
+static void timed(struct end *a)
+{
+	struct mlx5_request nop = request(0, MLX5_OP_NOP, MLX5_SIGNALED);
+	struct mlx5_completion done[4];
+	uint64_t times[4], before = clock_now();
+	unsigned at, got = 0;
+
+	for (at = 0; at < 3; at++) {
+		nop.id = at;
+		OK(mlx5_sq_post(a->sq, &nop, 1, NULL));
+	}
+	while (got < 3) {
+		int count = mlx5_cq_poll_timed(a->cq, done + got, times + got, 4 - got);
+		CHECK(count >= 0);
+		got += (unsigned)count;
+	}
+	CHECK(got == 3 && mlx5_cq_poll_timed(a->cq, done, times + 3, 1) == 0);
+	for (at = 0; at < 3; at++) {
+		CHECK(done[at].id == at && done[at].status == 0);
+		CHECK(before <= times[at]);
+		before = times[at];
+	}
+	CHECK(before <= clock_now());
+}
+
 static void rc(void)
 {
 	struct end a, b;
@@ -176,6 +212,7 @@ static void rc(void)
 		for (round = 0; round < 100; round++) {
 			exchange(&a, &b, round);
 			one_sided(&a, &b, round);
+			timed(&a);
 		}
 		give_back(&a);
 		give_back(&b);
