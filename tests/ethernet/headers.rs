@@ -16,7 +16,7 @@ use mlx5_sys::ifc::{
 };
 use rig::Rig;
 
-use crate::devx::{Commanded, LedToTable};
+use crate::tables::{Commanded, LedToTable};
 use crate::{Side, address, rig, udp};
 
 /// A side that sends and one that receives.

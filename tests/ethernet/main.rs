@@ -9,6 +9,7 @@ mod multi_packet;
 mod processes;
 mod rules;
 mod striding;
+mod tables;
 mod times;
 mod traffic;
 mod twin;
