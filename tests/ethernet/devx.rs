@@ -81,7 +81,7 @@ impl Receiver {
     }
 
     /// Sees to it that a receive of 2 KiB is posted.
-    fn provide(&mut self) {
+    pub(crate) fn provide(&mut self) {
         if self.posted == self.taken {
             self.post();
         }

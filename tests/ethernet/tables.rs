@@ -6,8 +6,8 @@ use mlx5::devx::{Tir, TransportDomain};
 use mlx5_sys::dv::{
     MLX5DV_FLOW_ACTION_DEST_DEVX, MLX5DV_FLOW_MATCHER_MASK_FT_TYPE, MLX5DV_FLOW_TABLE_TYPE_NIC_RX,
     mlx5dv_create_flow, mlx5dv_create_flow_matcher, mlx5dv_destroy_flow_matcher,
-    mlx5dv_devx_obj_create, mlx5dv_devx_obj_destroy, mlx5dv_flow_action_attr, mlx5dv_flow_matcher,
-    mlx5dv_flow_matcher_attr, mlx5dv_flow_table_type,
+    mlx5dv_devx_obj_create, mlx5dv_devx_obj_destroy, mlx5dv_devx_obj_modify,
+    mlx5dv_flow_action_attr, mlx5dv_flow_matcher, mlx5dv_flow_matcher_attr, mlx5dv_flow_table_type,
 };
 use mlx5_sys::ifc::{
     Field, cmd_in, create_flow_group_in, create_flow_group_out, create_flow_table_in,
@@ -77,6 +77,17 @@ impl Drop for LedToTable {
     }
 }
 
+/// `MLX5_FLOW_CONTEXT_ACTION_DROP`
+const DROP: u32 = 2;
+
+/// A command of so many bytes with these fields.
+fn command(code: u16, length: usize, fields: &[(Field, u32)]) -> Vec<u8> {
+    let mut command = vec![0; length];
+    cmd_in::OPCODE.set(&mut command, code.into());
+    fields.iter().for_each(|(field, value)| field.set(&mut command, (*value).into()));
+    command
+}
+
 /// An object that libmlx5 creates by a command of the program.
 pub(crate) struct Commanded(NonNull<mlx5_sys::dv::mlx5dv_devx_obj>);
 
@@ -88,9 +99,7 @@ impl Commanded {
         length: usize,
         fields: &[(Field, u32)],
     ) -> Result<(Self, [u8; 16]), i32> {
-        let (mut command, mut reply) = (vec![0; length], [0; 16]);
-        cmd_in::OPCODE.set(&mut command, code.into());
-        fields.iter().for_each(|(field, value)| field.set(&mut command, (*value).into()));
+        let (command, mut reply) = (command(code, length, fields), [0; 16]);
         // SAFETY: the context is open, and both buffers have the lengths that are given.
         let object = unsafe {
             mlx5dv_devx_obj_create(
@@ -105,6 +114,22 @@ impl Commanded {
         NonNull::new(object).map(|object| (Self(object), reply)).ok_or_else(error)
     }
 
+    /// Changes it by a command, and returns the errno; 0 if it is changed.
+    fn change(&self, command: &[u8]) -> i32 {
+        let mut reply = [0; 16];
+        // SAFETY: the object is alive, and both buffers have the lengths that are given.
+        let failed = unsafe {
+            mlx5dv_devx_obj_modify(
+                self.0.as_ptr(),
+                command.as_ptr().cast(),
+                command.len(),
+                reply.as_mut_ptr().cast(),
+                reply.len(),
+            )
+        };
+        failed.abs()
+    }
+
     /// Destroys it, and returns the errno; 0 if it is gone.
     pub(crate) fn destroy(&self) -> i32 {
         // SAFETY: the object was created, and libmlx5 frees it only if it is gone.
@@ -114,8 +139,6 @@ impl Commanded {
 
 #[test]
 fn tables_of_flows_are_created_by_command() {
-    /// `MLX5_FLOW_CONTEXT_ACTION_DROP`
-    const DROP: u32 = 2;
     let rig = rig();
     let table = |kind: u32| {
         use create_flow_table_in as q;
@@ -161,6 +184,9 @@ fn a_flow_leads_to_a_table_that_was_created_by_command() {
     /// `MLX5_FLOW_CONTEXT_ACTION_FWD_DEST`, `MLX5_FLOW_DESTINATION_TYPE_TIR`
     const FORWARD: u32 = 4;
     const TIR: u32 = 2;
+    /// `MLX5_SET_FTE_MODIFY_ENABLE_MASK_ACTION`, `_DESTINATION_LIST`
+    const ACTION: u32 = 1;
+    const DESTINATIONS: u32 = 1 << 2;
     let rig = rig();
     let (mut a, mut b) = (Sender::new(&rig), Receiver::new(&rig));
     let tir = Tir::direct(&TransportDomain::new(&rig.context).unwrap(), &b.rq).unwrap();
@@ -177,20 +203,18 @@ fn a_flow_leads_to_a_table_that_was_created_by_command() {
         Commanded::new(&rig, opcode::CREATE_FLOW_GROUP, size, &fields).unwrap()
     };
     let id = create_flow_group_out::GROUP_ID.get(&reply) as u32;
-    let (entry, _) = {
-        use set_fte_in as q;
-        let context = |field: Field| field.within(q::FLOW_CONTEXT);
-        let fields = [
-            (q::TABLE_ID, number),
-            (context(flow_context::GROUP_ID), id),
-            (context(flow_context::ACTION), FORWARD),
-            (context(flow_context::DESTINATION_LIST_SIZE), 1),
-            // `dest_format_struct`: type and number.
-            (Field::new(q::SIZE, 31, 8), TIR),
-            (Field::new(q::SIZE, 23, 24), tir.number()),
-        ];
-        Commanded::new(&rig, opcode::SET_FLOW_TABLE_ENTRY, q::SIZE + 8, &fields).unwrap()
-    };
+    let context = |field: Field| field.within(set_fte_in::FLOW_CONTEXT);
+    let size = set_fte_in::SIZE + 8;
+    let forward = [
+        (set_fte_in::TABLE_ID, number),
+        (context(flow_context::GROUP_ID), id),
+        (context(flow_context::ACTION), FORWARD),
+        (context(flow_context::DESTINATION_LIST_SIZE), 1),
+        // `dest_format_struct`: type and number.
+        (Field::new(set_fte_in::SIZE, 31, 8), TIR),
+        (Field::new(set_fte_in::SIZE, 23, 24), tir.number()),
+    ];
+    let (entry, _) = Commanded::new(&rig, opcode::SET_FLOW_TABLE_ENTRY, size, &forward).unwrap();
 
     let flow = LedToTable::new(&rig, address(0x57), MLX5DV_FLOW_TABLE_TYPE_NIC_RX, &table);
     let frame = udp(address(0x57), 4000, b"by a table of its own");
@@ -198,6 +222,32 @@ fn a_flow_leads_to_a_table_that_was_created_by_command() {
     a.frame(1, &frame);
     let done = b.next().expect("a packet");
     assert_eq!(b.bytes(&done), frame);
+    // The entry is changed: packets are dropped, and led to the queue again.
+    let change = |index: u32, action: u32, mask: u32| {
+        let change = [
+            (set_fte_in::OP_MOD, 1),
+            (set_fte_in::FLOW_INDEX, index),
+            (set_fte_in::MODIFY_ENABLE_MASK, mask),
+            (context(flow_context::ACTION), action),
+        ];
+        let fields = [&forward[..], &change].concat();
+        entry.change(&command(opcode::SET_FLOW_TABLE_ENTRY, size, &fields))
+    };
+    let mut arrives = |number: u64| {
+        b.provide();
+        a.frame(number, &frame);
+        b.next().is_some()
+    };
+    assert_eq!(change(0, DROP, ACTION), 0);
+    assert!(!arrives(2));
+    assert_eq!(change(0, FORWARD, ACTION | DESTINATIONS), 0);
+    assert!(arrives(3));
+    // Linux looks for the entry of the handle, and a mask without bits changes nothing.
+    assert_eq!(change(1, DROP, ACTION), libc::EINVAL);
+    assert_eq!(change(0, DROP, 0), 0);
+    assert!(arrives(4));
+    let new = command(opcode::SET_FLOW_TABLE_ENTRY, size, &forward);
+    assert_eq!(entry.change(&new), libc::EINVAL);
     // The flow keeps the table.
     let order = [&entry, &group, &table].map(Commanded::destroy);
     assert_eq!(order, [0, 0, libc::EBUSY]);

@@ -270,6 +270,30 @@ fn counters(card: &Card, input: &[u8]) -> Result<Vec<u32>, Refusal> {
     numbers.map(checked).collect()
 }
 
+/// Returns an entry with those parts of `new` that a change names in its mask, and the others of `old`.
+fn changed(old: &FlowEntry, new: FlowEntry, mask: u32) -> FlowEntry {
+    /// Bits of `modify_enable_mask` (`fs_core.h`, `MLX5_SET_FTE_MODIFY_ENABLE_MASK_*`).
+    const ACTION: u32 = 1;
+    const TAG: u32 = 1 << 1;
+    const DESTINATIONS: u32 = 1 << 2;
+    const COUNTERS: u32 = 1 << 3;
+    let mut entry = FlowEntry { value: new.value, ..old.clone() };
+    if mask & ACTION != 0 {
+        entry.changes = new.changes;
+    }
+    if mask & TAG != 0 {
+        entry.tag = new.tag;
+    }
+    // A packet is dropped by the action, and led elsewhere by the list.
+    if mask & DESTINATIONS != 0 || (mask & ACTION != 0 && new.destinations.is_empty()) {
+        entry.destinations = new.destinations;
+    }
+    if mask & COUNTERS != 0 {
+        entry.counters = new.counters;
+    }
+    entry
+}
+
 pub fn set_entry(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     /// op_mod: a new entry, or changes to one.
     const NEW: u32 = 0;
@@ -298,13 +322,17 @@ pub fn set_entry(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
     let tag = field(flow_context::FLOW_TAG);
     let entry = FlowEntry { value, tag, destinations, counters, changes };
     let id = field(flow_context::GROUP_ID);
+    let mask = get(input, set_fte_in::MODIFY_ENABLE_MASK);
     let group =
         table(card, number, kind, input)?.groups.get_mut(&id).ok_or(Refusal::NoFlowGroup)?;
-    if !(group.range.0..=group.range.1).contains(&index)
-        || group.entries.contains_key(&index) != (operation == CHANGED)
-    {
+    if !(group.range.0..=group.range.1).contains(&index) {
         return Err(Refusal::FlowRange);
     }
+    let entry = match (group.entries.get(&index), operation) {
+        (None, NEW) => entry,
+        (Some(old), CHANGED) => changed(old, entry, mask),
+        _ => return Err(Refusal::FlowRange),
+    };
     if entry.value.iter().zip(&group.criteria[..]).any(|(value, mask)| value & !mask != 0) {
         return Err(Refusal::FlowValue);
     }

@@ -126,11 +126,18 @@ fn a_flow_that_forwards_counts_its_packets() {
     let mut named = [0; flow_counter_list::SIZE];
     flow_counter_list::FLOW_COUNTER_ID.set(&mut named, counter.into());
     change.0.extend_from_slice(&named);
-    let change = change
-        .set(set_fte_in::OP_MOD, 1u64)
-        .set(field(flow_context::ACTION), 4u64 | 8)
-        .set(field(flow_context::FLOW_COUNTER_LIST_SIZE), 1u64);
-    side.rig.run(&change).unwrap();
+    let change = |mask: u64| {
+        change
+            .clone()
+            .set(set_fte_in::OP_MOD, 1u64)
+            .set(set_fte_in::MODIFY_ENABLE_MASK, mask)
+            .set(field(flow_context::ACTION), 4u64 | 8)
+            .set(field(flow_context::FLOW_COUNTER_LIST_SIZE), 1u64)
+    };
+    // Action, without and with the list of counters.
+    side.rig.run(&change(1)).unwrap();
+    side.rig.card.receive(&Frame::new(tcp(0x0101, 20)));
+    side.rig.run(&change(1 | 8)).unwrap();
     side.receive(0, 0x400, 256);
     side.rig.card.receive(&Frame::new(tcp(0x0101, 30)));
     side.rig.card.receive(&Frame::new(tcp(0x0101, 40)));

@@ -367,7 +367,7 @@ pub(crate) const KINDS: &[Kind] = &[
             (set_fte_in::TABLE_ID, delete_fte_in::TABLE_ID),
         ],
         query: None,
-        changes: None,
+        changes: Some((&[opcode::SET_FLOW_TABLE_ENTRY], set_fte_in::FLOW_INDEX)),
         by_umem: &[],
         turn: Turn::Flows,
     },

@@ -69,6 +69,10 @@ fn named(command: &[u8], does: Does) -> Option<Target> {
         return None;
     }
     let code = cmd_in::OPCODE.get(command) as u16;
+    // The command that creates an entry also changes one.
+    if code == opcode::SET_FLOW_TABLE_ENTRY && cmd_in::OP_MOD.get(command) != 1 {
+        return None;
+    }
     KINDS.iter().find_map(|kind| {
         let field: Field = match does {
             Does::Asks => kind.query.filter(|(query, _)| *query == code)?.1,
