@@ -7,7 +7,7 @@
  *   struct ibv_cq *  ->  struct mlx5_cq *   polls, arms, waits
  *   struct ibv_qp *  ->  struct mlx5_sq *   posts requests
  *                    ->  struct mlx5_rq *   posts receives
- *   struct ibv_srq * ->  struct mlx5_srq *  posts receives of several queue pairs
+ *   struct ibv_srq * ->  struct mlx5_srq *  posts receives of several queue pairs, DC targets, or of XRC
  *   struct ibv_qp *  ->  struct mlx5_packets *  posts receives of Ethernet packets, polls, arms, waits
  *   struct ibv_wq *  ->  struct mlx5_packets *  the same, of a striding receive queue
  *
@@ -91,7 +91,8 @@ enum mlx5_status {
 	MLX5_STATUS_INTERNAL = 27,
 	MLX5_STATUS_NO_CAPABILITY = 28,
 	MLX5_STATUS_PREPARED = 29,
-	MLX5_STATUS_NOTHING_PREPARED = 30
+	MLX5_STATUS_NOTHING_PREPARED = 30,
+	MLX5_STATUS_WRONG_KIND = 31
 };
 
 /* What a request does, and what a completion is of. */
@@ -373,7 +374,7 @@ enum {
  * Not checked, the caller guarantees:
  * - All requests that were posted before are complete.
  * - Until the handle is ended, qp is alive, nothing else posts sends to it, and it is not moved to RESET.
- * - One of IBV_QPT_DRIVER is a DC initiator without streams.
+ * - A DC initiator has no streams.
  * - With MLX5_SQ_OWN_REGISTER, no queue of libmlx5 stores to its register.
  *
  * Ownership: *taken belongs to the caller, who ends it by mlx5_sq_give_back() or mlx5_sq_abandon() before qp is
@@ -530,14 +531,15 @@ struct ibv_qp *mlx5_rq_ibv(const struct mlx5_rq *rq);
 
 /* ---- Shared receive queues ---------------------------------------------------------------------- */
 
-/* Takes a shared receive queue over, of which all queue pairs complete their receives on cq. Those of XRC and of tag
+/* Takes a shared receive queue over, of which all queue pairs and DC targets complete their receives on cq. One of tag
  * matching cannot be taken over.
  *
  * receives: how many may be outstanding, at most as many as the queue holds. So many entries of cq are reserved, or
  * the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
  *
  * Checked: no receive is outstanding (MLX5_STATUS_NOT_IDLE); cq has free entries; this process has not taken it over
- * already.
+ * already; where the context may give firmware commands, it is neither one of XRC nor of tag matching
+ * (MLX5_STATUS_WRONG_KIND).
  *
  * Not checked, the caller guarantees:
  * - srq is alive until the handle is ended.
@@ -547,18 +549,36 @@ struct ibv_qp *mlx5_rq_ibv(const struct mlx5_rq *rq);
 enum mlx5_status mlx5_srq_take(struct ibv_srq *srq, struct mlx5_cq *cq, uint32_t receives,
 			       struct mlx5_srq **taken);
 
-/* Lets polls find the receives of a queue pair that was made with this shared receive queue. Call it before the peer
- * sends: a receive that completes earlier is polled as MLX5_OP_UNEXPECTED, and stays outstanding.
+/* Takes a shared receive queue of IBV_SRQT_XRC over, which completes on cq. Each message names it by its number
+ * (ibv_get_srq_num), so that nothing is attached. Completions have the number of the XRC target's queue pair.
  *
- * Checked: the type of the queue pair (RC, UC, UD); it receives from this queue (MLX5_STATUS_INVALID_ARGUMENT); it
- * completes on the group's completion queue (MLX5_STATUS_WRONG_CQ); it is not attached already (MLX5_STATUS_IN_USE).
+ * mlx5_srq_take() says what receives is, what is checked, and what the caller guarantees. Besides:
+ *
+ * Checked where the context may give firmware commands: it is one of XRC (MLX5_STATUS_WRONG_KIND), and completes on cq
+ * (MLX5_STATUS_WRONG_CQ). Without these commands it must be the only one of XRC that completes on cq, or has
+ * (MLX5_STATUS_INVALID_ARGUMENT).
+ *
+ * Not checked, the caller guarantees: nothing else posts to others of XRC that complete on cq.
+ *
+ * Ownership: that of mlx5_srq_take(). Thread: group. Cost: system calls, allocates. */
+enum mlx5_status mlx5_srq_take_xrc(struct ibv_srq *srq, struct mlx5_cq *cq, uint32_t receives,
+				   struct mlx5_srq **taken);
+
+/* Lets polls find the receives of a queue pair, or of a DC target (DCT), that was made with this shared receive queue.
+ * Call it before the peer sends: a receive that completes earlier is polled as MLX5_OP_UNEXPECTED, and stays outstanding.
+ * A DCT has its number from RTR on, and is attached then.
+ *
+ * Checked: the type of the queue pair (RC, UC, UD, DCT: MLX5_STATUS_NOT_ON_TRANSPORT); it receives from this queue
+ * (MLX5_STATUS_INVALID_ARGUMENT); it completes on the group's completion queue (MLX5_STATUS_WRONG_CQ); it is not attached
+ * already (MLX5_STATUS_IN_USE); a DCT is in RTR (MLX5_STATUS_WRONG_STATE); this queue is not one of XRC
+ * (MLX5_STATUS_WRONG_KIND).
  *
  * Not checked, the caller guarantees: until mlx5_srq_detach() or the end of the handle, qp is alive, and it is not
- * moved to RESET. Thread: group. Cost: allocates. */
+ * moved to RESET. Thread: group. Cost: allocates, and of a DCT a system call. */
 enum mlx5_status mlx5_srq_attach(struct mlx5_srq *srq, struct ibv_qp *qp);
 
 /* Ends what mlx5_srq_attach() began. To lose no completion: move qp to ERROR, wait for IBV_EVENT_QP_LAST_WQE_REACHED,
- * poll until nothing is there, then detach. Completions of it that are still in the completion queue are dropped, and
+ * poll until nothing is there, then detach. A DCT has no state ERROR: let its initiators end first. Completions of it that are still in the completion queue are dropped, and
  * mlx5_srq_reclaimed() has their ids. Thread: group. Cost: searches the completion queue. */
 enum mlx5_status mlx5_srq_detach(struct mlx5_srq *srq, struct ibv_qp *qp);
 
@@ -571,8 +591,8 @@ uint32_t mlx5_srq_reclaimed(struct mlx5_srq *srq, uint64_t *ids, uint32_t capaci
  * Thread: group. */
 void mlx5_srq_abandon(struct mlx5_srq *srq);
 
-/* Posts receives as mlx5_rq_post() does, for the queue pairs that are attached. The completion names the one that
- * took the receive. Thread: group. Cost: data path. */
+/* Posts receives as mlx5_rq_post() does, for the queue pairs that are attached, or for messages of XRC. The completion
+ * names the queue pair that took the receive. Thread: group. Cost: data path. */
 enum mlx5_status mlx5_srq_post(struct mlx5_srq *srq, const struct mlx5_receive *receives, uint32_t count,
 			       uint32_t *posted);
 

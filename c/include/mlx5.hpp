@@ -489,6 +489,9 @@ public:
 	ibv_qp *ibv() const noexcept { return mlx5_rq_ibv(handle_); }
 };
 
+/// Chooses the constructor for a shared receive queue of IBV_SRQT_XRC.
+struct of_xrc {};
+
 /// A shared receive queue that is taken over.
 class srq : public detail::owner<mlx5_srq, mlx5_srq_abandon> {
 public:
@@ -496,6 +499,11 @@ public:
 	srq(ibv_srq *raw, cq &completions, std::uint32_t receives = 0)
 	{
 		detail::check(mlx5_srq_take(raw, completions.get(), receives, &handle_), "mlx5_srq_take");
+	}
+	/// One of XRC, to which nothing is attached. Throws error.
+	srq(of_xrc, ibv_srq *raw, cq &completions, std::uint32_t receives = 0)
+	{
+		detail::check(mlx5_srq_take_xrc(raw, completions.get(), receives, &handle_), "mlx5_srq_take_xrc");
 	}
 	/// Throws error.
 	void attach(ibv_qp *qp) { detail::check(mlx5_srq_attach(handle_, qp), "mlx5_srq_attach"); }

@@ -188,6 +188,15 @@ impl fmt::Display for Cause {
                 "the completion queue of {cqes} entries has {free} free, and the queue needs \
                  {needed}: make it larger, or take this queue or others over with fewer"
             ),
+            Detail::Queue(QueueError::UnknownIndex) => f.write_str(
+                "the device does not tell how completions name the XRC shared receive queue, since the \
+                 context may give no firmware commands: give it a completion queue on which no other \
+                 shared receive queue of XRC completes, or has completed",
+            ),
+            Detail::Queue(QueueError::IndexTaken) => f.write_str(
+                "completions may name an XRC shared receive queue and another queue of receives alike: \
+                 give each of them a completion queue of its own",
+            ),
             Detail::Queue(error @ QueueError::WrongState { .. }) => write!(f, "{error}"),
             Detail::Queue(error @ QueueError::InitObj(_)) => write!(f, "{error}"),
             Detail::Queue(error @ QueueError::Geometry(_)) => write!(f, "{error}"),

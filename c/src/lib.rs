@@ -78,7 +78,7 @@ pub use sq::{
 };
 pub use srq::{
     Srq, mlx5_srq_abandon, mlx5_srq_attach, mlx5_srq_capacity, mlx5_srq_detach, mlx5_srq_ibv,
-    mlx5_srq_post, mlx5_srq_reclaimed, mlx5_srq_take,
+    mlx5_srq_post, mlx5_srq_reclaimed, mlx5_srq_take, mlx5_srq_take_xrc,
 };
 pub use status::{Status, mlx5_status_text};
 pub use times::mlx5_time_mask;

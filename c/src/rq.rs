@@ -34,13 +34,26 @@ impl Rq {
         objects::libraries()?;
         // SAFETY: the QP is alive, and these fields do not change.
         let (qpn, qp_type) = unsafe { ((*raw.as_ptr()).qp_num, (*raw.as_ptr()).qp_type) };
-        let taken = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD];
-        if !taken.contains(&qp_type) {
+        let instead = match qp_type {
+            ibv_qp_type::IBV_QPT_RC | ibv_qp_type::IBV_QPT_UC | ibv_qp_type::IBV_QPT_UD => None,
+            ibv_qp_type::IBV_QPT_RAW_PACKET => {
+                Some("RAW_PACKET is taken over by mlx5_packets_take")
+            }
+            ibv_qp_type::IBV_QPT_DRIVER => Some(
+                "targets of dynamic connections receive from a shared receive queue: mlx5_srq_take, then \
+                 mlx5_srq_attach",
+            ),
+            ibv_qp_type::IBV_QPT_XRC_RECV => Some(
+                "targets of XRC receive from the shared receive queues of their domain: \
+                 mlx5_srq_take_xrc",
+            ),
+            _ => Some("RC, UC and UD can be taken over"),
+        };
+        if let Some(instead) = instead {
             return Err(Failed::told(
                 Status::NotOnTransport,
                 format_args!(
-                    "the QP's type is {qp_type}: RC, UC and UD can be taken over, and RAW_PACKET by \
-                     mlx5_packets_take"
+                    "the QP of type {qp_type} has no receive queue of RC, UC or UD: {instead}"
                 ),
             ));
         }

@@ -59,6 +59,14 @@ impl Sq {
             ibv_qp_type::IBV_QPT_RC => Carried::Rc,
             ibv_qp_type::IBV_QPT_UC => Carried::Uc,
             ibv_qp_type::IBV_QPT_UD => Carried::Ud,
+            // SAFETY: the QP is alive.
+            ibv_qp_type::IBV_QPT_DRIVER if unsafe { objects::is_dc_target(raw) } => {
+                return Err(Failed::with(
+                    Status::NotOnTransport,
+                    "the QP is a target of dynamic connections, which sends nothing: take an initiator \
+                     over (MLX5DV_DCTYPE_DCI), and receives by mlx5_srq_attach",
+                ));
+            }
             ibv_qp_type::IBV_QPT_DRIVER => Carried::Dci,
             ibv_qp_type::IBV_QPT_XRC_SEND => Carried::XrcSend,
             ibv_qp_type::IBV_QPT_RAW_PACKET => Carried::RawPacket,

@@ -8,14 +8,52 @@ use mlx5_sys::verbs::{ibv_qp, ibv_qp_type, ibv_srq};
 use crate::claims::{Claim, Part};
 use crate::error::{Failed, Result, caught, finish};
 use crate::group::{Cq, on};
-use crate::objects;
+use crate::objects::{self, SharedKind};
 use crate::request::{Receive, append_all};
 use crate::status::Status;
+
+/// How receives of a shared receive queue are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// By the number of the queue pair, which is attached.
+    ByQueuePair,
+    /// By the user index of the queue, which is one of XRC.
+    ByIndex,
+}
+
+impl Found {
+    /// Fails if the queue is of another kind, or completes on another CQ, as far as the device tells.
+    ///
+    /// # Safety
+    /// `raw` is a live SRQ.
+    unsafe fn require(self, raw: NonNull<ibv_srq>, cqn: u32) -> Result {
+        // SAFETY: this function's contract.
+        let Some(kind) = (unsafe { SharedKind::of(raw)? }) else { return Ok(()) };
+        let text = match (self, kind) {
+            (Self::ByQueuePair, SharedKind::Plain) => return Ok(()),
+            (Self::ByIndex, SharedKind::Xrc { cqn: own }) if own == cqn => return Ok(()),
+            (Self::ByIndex, SharedKind::Xrc { .. }) => return Err(Failed::of(Status::WrongCq)),
+            (Self::ByQueuePair, SharedKind::Xrc { .. }) => {
+                "the shared receive queue is one of XRC (IBV_SRQT_XRC): take it over by mlx5_srq_take_xrc"
+            }
+            (Self::ByIndex, SharedKind::Plain) => {
+                "the shared receive queue is not one of XRC (IBV_SRQT_XRC): take it over by \
+                 mlx5_srq_take, and attach its queue pairs by mlx5_srq_attach"
+            }
+            (_, SharedKind::Tags) => {
+                "the shared receive queue matches tags (IBV_SRQT_TM): post and poll by libibverbs, or \
+                 make it without tags"
+            }
+        };
+        Err(Failed::with(Status::WrongKind, text))
+    }
+}
 
 /// `struct mlx5_srq`.
 pub struct Srq {
     cq: *mut Cq,
     key: SharedKey,
+    found: Found,
     raw: NonNull<ibv_srq>,
     /// The queue pairs that receive from it.
     attached: Vec<(u32, Claim)>,
@@ -29,6 +67,7 @@ impl Srq {
     /// [`Queue::from_raw`]'s, and `handle` is the handle of `cq`.
     unsafe fn take(
         raw: NonNull<ibv_srq>,
+        found: Found,
         cq: &mut Cq,
         handle: *mut Cq,
         receives: u32,
@@ -36,13 +75,16 @@ impl Srq {
         cq.require_no_batch()?;
         objects::libraries()?;
         let claim = Claim::new(raw.as_ptr(), Part::Shared)?;
+        // SAFETY: the SRQ is alive.
+        unsafe { found.require(raw, cq.reader.cqn())? };
         let config = ReceiveConfig { receives: if receives == 0 { u32::MAX } else { receives } };
         // SAFETY: this function's contract.
-        let queue = unsafe { Queue::from_raw(raw, false, &mut cq.reader, config)? };
+        let queue =
+            unsafe { Queue::from_raw(raw, found == Found::ByIndex, &mut cq.reader, config)? };
         let Ok(key) = cq.tables.rc.insert_shared(queue) else { return Err(Failed::gone()) };
         cq.queues += 1;
         let (attached, reclaimed) = (Vec::new(), Vec::new());
-        Ok(Self { cq: handle, key, raw, attached, reclaimed, _claim: claim })
+        Ok(Self { cq: handle, key, found, raw, attached, reclaimed, _claim: claim })
     }
 
     fn queue<'a>(&self, cq: &'a mut Cq) -> Result<&'a mut Queue> {
@@ -54,18 +96,48 @@ impl Srq {
     /// The queue pair is alive, and stays so until it is detached, without a move to RESET.
     unsafe fn attach(&mut self, cq: &mut Cq, qp: NonNull<ibv_qp>) -> Result {
         cq.require_no_batch()?;
-        // SAFETY: the QP is alive, and these fields do not change.
-        let (qpn, qp_type) = unsafe { ((*qp.as_ptr()).qp_num, (*qp.as_ptr()).qp_type) };
-        let known = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD];
-        if !known.contains(&qp_type) {
-            return Err(Failed::told(
-                Status::NotOnTransport,
-                format_args!("the QP's type is {qp_type}: RC, UC and UD can be attached"),
+        if self.found == Found::ByIndex {
+            return Err(Failed::with(
+                Status::WrongKind,
+                "the shared receive queue is one of XRC: messages name it by its number, so that no \
+                 queue pair is attached",
             ));
+        }
+        // SAFETY: the QP is alive, and the field does not change.
+        let qp_type = unsafe { (*qp.as_ptr()).qp_type };
+        match qp_type {
+            ibv_qp_type::IBV_QPT_RC | ibv_qp_type::IBV_QPT_UC | ibv_qp_type::IBV_QPT_UD => {}
+            // SAFETY: the QP is alive.
+            ibv_qp_type::IBV_QPT_DRIVER if unsafe { objects::is_dc_target(qp) } => {}
+            ibv_qp_type::IBV_QPT_DRIVER => {
+                return Err(Failed::with(
+                    Status::NotOnTransport,
+                    "the QP is an initiator of dynamic connections, which receives nothing: attach the \
+                     targets (MLX5DV_DCTYPE_DCT)",
+                ));
+            }
+            ibv_qp_type::IBV_QPT_XRC_RECV => {
+                return Err(Failed::with(
+                    Status::NotOnTransport,
+                    "the QP is a target of XRC, whose messages name a shared receive queue of its \
+                     domain: take that over by mlx5_srq_take_xrc, and attach nothing",
+                ));
+            }
+            _ => {
+                return Err(Failed::told(
+                    Status::NotOnTransport,
+                    format_args!(
+                        "the QP's type is {qp_type}: RC, UC, UD and targets of dynamic connections \
+                         can be attached"
+                    ),
+                ));
+            }
         }
         let claim = Claim::new(qp.as_ptr(), Part::Receives)?;
         // SAFETY: this function's contract.
         unsafe { cq.tables.rc.attach_raw(self.key, qp, &mut cq.reader)? };
+        // SAFETY: the QP is alive. One that can be attached has its number for good.
+        let qpn = unsafe { (*qp.as_ptr()).qp_num };
         self.attached.push((qpn, claim));
         Ok(())
     }
@@ -103,6 +175,29 @@ unsafe fn on_srq<R>(srq: *mut Srq, body: impl FnOnce(&mut Cq, &mut Srq) -> Resul
     unsafe { on(srq.cq, |cq| body(cq, srq)) }
 }
 
+/// Takes a shared receive queue over, and writes its handle.
+///
+/// # Safety
+/// `mlx5.h` lists the conditions at `mlx5_srq_take` and `mlx5_srq_take_xrc`.
+unsafe fn take(
+    srq: *mut ibv_srq,
+    found: Found,
+    cq: *mut Cq,
+    receives: u32,
+    taken: *mut *mut Srq,
+) -> Status {
+    let (Some(raw), Some(taken)) = (NonNull::new(srq), NonNull::new(taken)) else {
+        return finish(Err(Failed::argument("srq or taken is null")));
+    };
+    // SAFETY: this function's contract.
+    finish(unsafe {
+        on(cq, |group| {
+            taken.write(Box::into_raw(Box::new(Srq::take(raw, found, group, cq, receives)?)));
+            Ok(())
+        })
+    })
+}
+
 /// Takes a shared receive queue over from libibverbs. See `mlx5.h`.
 ///
 /// # Safety
@@ -114,16 +209,23 @@ pub unsafe extern "C" fn mlx5_srq_take(
     receives: u32,
     taken: *mut *mut Srq,
 ) -> Status {
-    let (Some(raw), Some(taken)) = (NonNull::new(srq), NonNull::new(taken)) else {
-        return finish(Err(Failed::argument("srq or taken is null")));
-    };
     // SAFETY: this function's contract.
-    finish(unsafe {
-        on(cq, |group| {
-            taken.write(Box::into_raw(Box::new(Srq::take(raw, group, cq, receives)?)));
-            Ok(())
-        })
-    })
+    unsafe { take(srq, Found::ByQueuePair, cq, receives, taken) }
+}
+
+/// Takes a shared receive queue of an XRC domain over from libibverbs. See `mlx5.h`.
+///
+/// # Safety
+/// `mlx5.h` lists the conditions at `mlx5_srq_take_xrc`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlx5_srq_take_xrc(
+    srq: *mut ibv_srq,
+    cq: *mut Cq,
+    receives: u32,
+    taken: *mut *mut Srq,
+) -> Status {
+    // SAFETY: this function's contract.
+    unsafe { take(srq, Found::ByIndex, cq, receives, taken) }
 }
 
 /// Lets polls find the receives of a queue pair that receives from the queue. See `mlx5.h`.

@@ -123,6 +123,9 @@ statuses! {
     /// No request is prepared.
     NothingPrepared = 30,
         c"no request is prepared in the queue: call mlx5_sq_prepare first";
+    /// The object is of a kind that the function does not take over.
+    WrongKind = 31,
+        c"wrong kind of object: mlx5_last_error() names the kind, and the function for it";
 }
 
 /// Returns the text of a status: cause and cure. Never null, valid for ever.

@@ -77,6 +77,18 @@ fn an_extended_reliable_connection_exchanges_every_operation() {
 }
 
 #[test]
+fn targets_of_dynamic_connections_receive_from_a_shared_receive_queue() {
+    run("dct");
+    run_on("dct", "roce");
+}
+
+#[test]
+fn messages_of_xrc_reach_the_shared_receive_queue_that_they_name() {
+    run("xrc_receives");
+    run_on("xrc_receives", "roce");
+}
+
+#[test]
 fn a_shared_receive_queue_serves_two_queue_pairs() {
     run("srq");
     run_on("srq", "roce");

@@ -47,9 +47,13 @@ fn texts_of_the_data_path_name_numbers_and_words_of_the_header() {
         (QueueError::RegisterShared, Status::RegisterShared),
         (QueueError::CqMismatch, Status::WrongCq),
         (QueueError::NoQueue, Status::NoQueue),
+        (QueueError::UnknownIndex, Status::InvalidArgument),
+        (QueueError::IndexTaken, Status::InvalidArgument),
     ] {
         let text = text(error.into(), status);
-        assert!(!text.contains("SendConfig") && !text.contains("RegisterUse"), "{text}");
+        for word in ["SendConfig", "RegisterUse", "user_index"] {
+            assert!(!text.contains(word), "{text}");
+        }
     }
     let stopped = text(PostError::WrongState.into(), Status::QueueStopped);
     assert!(stopped.contains("mlx5_sq_recover"), "{stopped}");

@@ -265,11 +265,40 @@ static void xrc_to(struct ibv_qp *qp, uint32_t peer)
 			    (requests ? IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0)) == 0);
 }
 
+static struct ibv_xrcd *open_domain(void)
+{
+	struct ibv_xrcd_init_attr attr;
+	struct ibv_xrcd *domain;
+	memset(&attr, 0, sizeof(attr));
+	attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+	attr.fd = -1;
+	attr.oflags = O_CREAT;
+	domain = ibv_open_xrcd(context, &attr);
+	CHECK(domain);
+	return domain;
+}
+
+static struct ibv_srq *make_xrc_srq(struct ibv_xrcd *domain, struct ibv_cq *cq)
+{
+	struct ibv_srq_init_attr_ex attr;
+	struct ibv_srq *srq;
+	memset(&attr, 0, sizeof(attr));
+	attr.attr.max_wr = DEPTH;
+	attr.attr.max_sge = 1;
+	attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
+			 IBV_SRQ_INIT_ATTR_XRCD;
+	attr.srq_type = IBV_SRQT_XRC;
+	attr.pd = pd;
+	attr.cq = cq;
+	attr.xrcd = domain;
+	srq = ibv_create_srq_ex(context, &attr);
+	CHECK(srq);
+	return srq;
+}
+
 static void xrc(void)
 {
 	struct end a, b;
-	struct ibv_xrcd_init_attr domain_attr;
-	struct ibv_srq_init_attr_ex srq_attr;
 	struct ibv_xrcd *domain;
 	struct ibv_srq *srq;
 	struct ibv_qp *target, *initiator;
@@ -278,23 +307,9 @@ static void xrc(void)
 	open_device();
 	make_end(&a, IBV_QPT_RC);
 	make_end(&b, IBV_QPT_RC);
-	memset(&domain_attr, 0, sizeof(domain_attr));
-	domain_attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-	domain_attr.fd = -1;
-	domain_attr.oflags = O_CREAT;
-	domain = ibv_open_xrcd(context, &domain_attr);
-	CHECK(domain);
-	memset(&srq_attr, 0, sizeof(srq_attr));
-	srq_attr.attr.max_wr = DEPTH;
-	srq_attr.attr.max_sge = 1;
-	srq_attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
-			     IBV_SRQ_INIT_ATTR_XRCD;
-	srq_attr.srq_type = IBV_SRQT_XRC;
-	srq_attr.pd = pd;
-	srq_attr.cq = b.ibv_cq;
-	srq_attr.xrcd = domain;
-	srq = ibv_create_srq_ex(context, &srq_attr);
-	CHECK(srq && ibv_get_srq_num(srq, &number) == 0);
+	domain = open_domain();
+	srq = make_xrc_srq(domain, b.ibv_cq);
+	CHECK(ibv_get_srq_num(srq, &number) == 0);
 	target = make_xrc(IBV_QPT_XRC_RECV, NULL, domain);
 	initiator = make_xrc(IBV_QPT_XRC_SEND, a.ibv_cq, NULL);
 	xrc_to(target, initiator->qp_num);

@@ -9,6 +9,7 @@
 #include "prepared.h"
 #include "shared.h"
 #include "strides.h"
+#include "targets.h"
 #include "traffic.h"
 
 int main(int argc, char **argv)
@@ -23,6 +24,7 @@ int main(int argc, char **argv)
 		{ "xrc", xrc },         { "packets", packets },     { "keys", keys },
 		{ "windows", windows }, { "prepared", prepared }, { "prepared_datagrams", prepared_datagrams },
 		{ "prepared_packets", prepared_packets }, { "strides", strides },
+		{ "dct", dct },         { "xrc_receives", xrc_receives },
 	};
 	unsigned at;
 	CHECK(argc == 2);
