@@ -663,12 +663,15 @@ enum mlx5_status mlx5_packets_take(struct ibv_qp *qp, uint32_t receives, struct 
  * So many entries of the completion queue are reserved as all receives have strides. If it has fewer, fewer receives may
  * be outstanding.
  *
- * Checked: this process has taken over neither already (MLX5_STATUS_IN_USE); no device has larger strides
- * (MLX5_STATUS_INVALID_ARGUMENT); the completion queue has an entry for each stride of a receive
+ * Checked: wq is of libmlx5 (MLX5_STATUS_NOT_MLX5); this process has taken over neither already (MLX5_STATUS_IN_USE); no
+ * device has larger strides (MLX5_STATUS_INVALID_ARGUMENT); the completion queue has an entry for each stride of a receive
  * (MLX5_STATUS_CQ_TOO_SMALL); no event waits on a channel that the completion queue has alone (MLX5_STATUS_NOT_IDLE).
+ * Where the context may give firmware commands also: wq is striding (MLX5_STATUS_WRONG_KIND), was made with these
+ * attributes (MLX5_STATUS_INVALID_ARGUMENT), and is in the state IBV_WQS_RDY (MLX5_STATUS_WRONG_STATE).
  *
  * Not checked, the caller guarantees:
- * - wq was made with these attributes, and is in the state IBV_WQS_RDY. No receive is outstanding.
+ * - No receive is outstanding. Without these commands also: wq is striding, was made with these attributes, and is in
+ *   the state IBV_WQS_RDY.
  * - No other queue completes on the completion queue.
  * - Until the handle is ended, wq is alive, and nothing else posts receives to it, polls or arms the completion queue.
  *   wq is not moved to IBV_WQS_RESET.

@@ -136,7 +136,8 @@ impl From<QueueError> for Failed {
         let status = match error {
             QueueError::InitObj(_) | QueueError::Geometry(_) => Status::NotMlx5,
             QueueError::QueryQp(_) => Status::CallFailed,
-            QueueError::WrongState { .. } => Status::WrongState,
+            QueueError::WrongState { .. } | QueueError::NotReady => Status::WrongState,
+            QueueError::NotStriding => Status::WrongKind,
             QueueError::WrongTransport(_) => Status::NotOnTransport,
             QueueError::NoQueue => Status::NoQueue,
             QueueError::CqMismatch => Status::WrongCq,
@@ -197,11 +198,23 @@ impl fmt::Display for Cause {
                 "completions may name an XRC shared receive queue and another queue of receives alike: \
                  give each of them a completion queue of its own",
             ),
-            Detail::Queue(error @ QueueError::WrongState { .. }) => write!(f, "{error}"),
-            Detail::Queue(error @ QueueError::InitObj(_)) => write!(f, "{error}"),
-            Detail::Queue(error @ QueueError::Geometry(_)) => write!(f, "{error}"),
+            Detail::Queue(
+                error @ (QueueError::WrongState { .. }
+                | QueueError::NotReady
+                | QueueError::NotStriding
+                | QueueError::InitObj(_)
+                | QueueError::Geometry(_)
+                | QueueError::QueryQp(_)),
+            ) => write!(f, "{error}"),
             Detail::Queue(error) if self.status == Status::InvalidArgument => write!(f, "{error}"),
-            Detail::Queue(error @ QueueError::QueryQp(_)) => write!(f, "{error}"),
+            Detail::Post(PostError::NoMultiPacket) => f.write_str(
+                "the device has no WQEs for several packets (enhanced_multi_pkt_send_wqe): post each \
+                 by MLX5_OP_SEND",
+            ),
+            Detail::Post(PostError::TooManyPackets) => f.write_str(
+                "the packets take more than one WQE holds, 58 units of 16 bytes: post them by several \
+                 requests",
+            ),
             Detail::Post(error) if self.status == Status::InvalidArgument => write!(f, "{error}"),
             Detail::Poll(error) => write!(f, "{error}"),
             Detail::None | Detail::Post(_) | Detail::Queue(_) => {

@@ -207,7 +207,13 @@ impl Packets {
         objects::libraries()?;
         // SAFETY: the QP is alive, and the field does not change.
         let cq: *mut ibv_cq = unsafe { (*raw.as_ptr()).recv_cq };
-        let Some(cq) = NonNull::new(cq) else { return Err(Failed::of(Status::NoQueue)) };
+        let Some(cq) = NonNull::new(cq) else {
+            return Err(Failed::with(
+                Status::NoQueue,
+                "the queue pair has no receive queue: one that spreads packets over work queues (ibv_wq) \
+                 leaves them to mlx5_packets_take_striding of each",
+            ));
+        };
         let claims = [
             Claim::new(raw.as_ptr(), Part::Receives)?,
             Claim::new(cq.as_ptr(), Part::Completions)?,

@@ -89,6 +89,10 @@ pub enum QueueError {
     Geometry(&'static str),
     /// The HCA checks the CQ's consumer index for overruns.
     OverrunChecked,
+    /// The work queue is not a striding one.
+    NotStriding,
+    /// The work queue is not in the state RDY.
+    NotReady,
     /// The CQ is collapsed: every CQE overwrites the one before.
     Collapsed,
     /// The CQ is not collapsed.
@@ -178,6 +182,13 @@ impl fmt::Display for QueueError {
             Self::OverrunChecked => f.write_str(
                 "the CQ was not made to ignore overruns, so the HCA has to be told how far it \
                  is read",
+            ),
+            Self::NotStriding => f.write_str(
+                "the work queue (ibv_wq) is not striding: make it by mlx5dv_create_wq with \
+                 MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ",
+            ),
+            Self::NotReady => f.write_str(
+                "the work queue (ibv_wq) is not in the state IBV_WQS_RDY: call ibv_modify_wq before",
             ),
             Self::Collapsed => f.write_str("the CQ is collapsed: a CollapsedCqReader reads it"),
             Self::NotCollapsed => f.write_str("the CQ is not collapsed: a CqReader reads it"),

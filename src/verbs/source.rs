@@ -4,9 +4,10 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use mlx5_sys::dv::mlx5dv_striding_rq_init_attr;
+use mlx5_sys::ifc::{rqc, wq};
 use mlx5_sys::verbs::{ibv_qp_state, ibv_wq};
 
-use super::wq::memory_of;
+use super::wq::{context_of, memory_of};
 use super::{
     CanReceive, CompletionQueue, Makes, Pair, PairObject, QpState, QueuePair, Rts, StridingQueue,
 };
@@ -68,6 +69,15 @@ impl<T: crate::ib::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
 const LARGEST_STRIDE_LOG: u32 = 13;
 /// log2 of the most strides of a WQE that any device has.
 const MOST_STRIDES_LOG: u32 = 16;
+/// log2 of the bytes of a stride that the HCA calls 0 (`mlx5_ifc.h`, `log_wqe_stride_size`).
+const STRIDE_LOG: u32 = 6;
+/// log2 of the strides of a WQE that the HCA calls 0, in four bits with a sign (`mlx5_ifc.h`,
+/// `log_wqe_num_of_strides`).
+const STRIDES_LOG: u32 = 9;
+/// `wq_type` of striding queues (`mlx5_ifc.h`, `MLX5_WQC_WQ_TYPE_CYCLIC_STRIDING_RQ`).
+const CYCLIC_STRIDING: u64 = 3;
+/// The state of a queue that receives (`mlx5_ifc.h`, `MLX5_RQC_STATE_RDY`).
+const READY: u64 = 1;
 
 impl StridingRq {
     /// Takes over a queue permanently, with the CQ that it completes on. Reserves one CQ slot for
@@ -100,14 +110,17 @@ impl StridingRq {
     /// Takes over a queue that other code made by `mlx5dv_create_wq` with these attributes, and the
     /// CQ that it completes on. Reserves CQ slots as [`new`](Self::new) does.
     ///
+    /// If the context of the queue may give firmware commands, the HCA is queried for the strides.
+    ///
     /// # Errors
-    /// [`Error::Attribute`](crate::Error::Attribute): strides that no queue has.
-    /// [`Error::Queue`](crate::Error::Queue): the CQ has fewer entries than a WQE has strides; the
-    /// errors of [`CqReader::from_raw`]. [`Error::Call`](crate::Error::Call): the queue is not one of
-    /// libmlx5. Nothing is changed then.
+    /// [`Error::Attribute`](crate::Error::Attribute): strides that no queue has, or others than the
+    /// queue has. [`Error::Queue`](crate::Error::Queue): the queue is not one of libmlx5
+    /// ([`InitObj`](QueueError::InitObj)), [not striding](QueueError::NotStriding) or [not
+    /// ready](QueueError::NotReady); the CQ has fewer entries than a WQE has strides; the errors of
+    /// [`CqReader::from_raw`]. Nothing is changed then.
     ///
     /// # Safety
-    /// - The queue was made with these attributes. No WQE of it is outstanding.
+    /// - The queue was made with these attributes, and is ready. No WQE of it is outstanding.
     /// - As long as the value exists, the queue is alive, nothing else posts to it, and it is not
     ///   moved to RESET.
     /// - The contract of [`CqReader::from_raw`] for its CQ, on which no other queue completes.
@@ -121,6 +134,9 @@ impl StridingRq {
             let ibv_wq { cq, wq_num: number, .. } = *wq.as_ptr();
             let strides = strides_of(number, attributes)?;
             let view = view_of(wq, strides)?;
+            if let Some(context) = context_of(wq) {
+                require(&context, attributes)?;
+            }
             let completions = CqReader::from_raw(NonNull::new(cq).ok_or(QueueError::NoQueue)?)?;
             // Nothing keeps the queue alive but the caller.
             Ok(StridingRq::take_over(&view, completions, || true, Box::new(()))?)
@@ -148,6 +164,38 @@ fn strides_of(number: u32, attributes: &mlx5dv_striding_rq_init_attr) -> crate::
     }
     let shift = if shift == 0 { 0 } else { 2 };
     Ok(Strides { number, bytes: 1 << bytes, count: 1 << count, shift })
+}
+
+/// Fails unless a queue with this context (`rqc`) is ready, and has the strides of these attributes.
+fn require(context: &[u8], attributes: &mlx5dv_striding_rq_init_attr) -> crate::Result<()> {
+    let &mlx5dv_striding_rq_init_attr {
+        single_stride_log_num_of_bytes: bytes,
+        single_wqe_log_num_of_strides: count,
+        two_byte_shift_en: shift,
+    } = attributes;
+    let field = |field: mlx5_sys::ifc::Field| field.within(rqc::WQ).get(context);
+    if field(wq::WQ_TYPE) != CYCLIC_STRIDING {
+        return Err(QueueError::NotStriding.into());
+    }
+    let own_bytes = field(wq::LOG_WQE_STRIDE_SIZE) as u32 + STRIDE_LOG;
+    let own_count = match field(wq::LOG_WQE_NUM_OF_STRIDES) as u32 {
+        lowered @ 8.. => STRIDES_LOG + lowered - 16,
+        raised => STRIDES_LOG + raised,
+    };
+    let own_shift = field(wq::TWO_BYTE_SHIFT_EN) as u32;
+    for (name, given, own) in [
+        ("single_stride_log_num_of_bytes", bytes, own_bytes),
+        ("single_wqe_log_num_of_strides", count, own_count),
+        ("two_byte_shift_en", u32::from(shift != 0), own_shift),
+    ] {
+        if given != own {
+            return Err(Error::attribute(name, given, format!("the queue was made with {own}")));
+        }
+    }
+    if rqc::STATE.get(context) != READY {
+        return Err(QueueError::NotReady.into());
+    }
+    Ok(())
 }
 
 /// Returns the view of a queue whose WQEs have these strides.

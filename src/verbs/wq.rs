@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5_sys::dv;
+use mlx5_sys::ifc::{opcode, query_rq_in, query_rq_out};
 use mlx5_sys::verbs::{
     ibv_create_qp_ex, ibv_create_rwq_ind_table, ibv_destroy_qp, ibv_destroy_rwq_ind_table,
     ibv_destroy_wq, ibv_modify_wq, ibv_qp, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_qp_type,
@@ -15,7 +16,7 @@ use mlx5_sys::verbs::{
 };
 
 use super::{CompletionQueue, Context, ProtectionDomain};
-use crate::error::{Error, Result, check, non_null};
+use crate::error::{Error, QueueError, Result, check, non_null};
 use crate::ring::source::{DomainId, Retained};
 use crate::verbs::Zeroed;
 
@@ -166,9 +167,12 @@ impl StridingQueue {
 
 /// Returns the addresses of the ring and the doorbell record of a queue of libmlx5.
 ///
+/// # Errors
+/// [`QueueError::InitObj`].
+///
 /// # Safety
 /// The queue is alive.
-pub(super) unsafe fn memory_of(wq: NonNull<ibv_wq>) -> Result<dv::mlx5dv_rwq> {
+pub(super) unsafe fn memory_of(wq: NonNull<ibv_wq>) -> Result<dv::mlx5dv_rwq, QueueError> {
     let mut out = MaybeUninit::<dv::mlx5dv_rwq>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
     // SAFETY: all-zero is a value of these C structures; the queue is alive.
@@ -176,9 +180,35 @@ pub(super) unsafe fn memory_of(wq: NonNull<ibv_wq>) -> Result<dv::mlx5dv_rwq> {
         let object = object.assume_init_mut();
         object.rwq.in_ = wq.as_ptr();
         object.rwq.out = out.as_mut_ptr();
-        check("mlx5dv_init_obj", dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_RWQ.into()))?;
-        Ok(out.assume_init())
+        match dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_RWQ.into()) {
+            0 => Ok(out.assume_init()),
+            status => Err(QueueError::InitObj(status)),
+        }
     }
+}
+
+/// Returns the context (`rqc`) of a queue of libmlx5, as the HCA shows it: a firmware command. `None` if
+/// the context may give none.
+///
+/// # Safety
+/// The queue is alive, and of libmlx5.
+pub(super) unsafe fn context_of(wq: NonNull<ibv_wq>) -> Option<Vec<u8>> {
+    let mut command = [0; query_rq_in::SIZE];
+    query_rq_in::OPCODE.set(&mut command, opcode::QUERY_RQ.into());
+    let mut answer = vec![0; query_rq_out::SIZE];
+    // SAFETY: the queue is alive, and its number does not change. Command and answer live through the
+    // call, and are as long as said.
+    let status = unsafe {
+        query_rq_in::RQN.set(&mut command, (*wq.as_ptr()).wq_num.into());
+        dv::mlx5dv_devx_wq_query(
+            wq.as_ptr(),
+            command.as_ptr().cast(),
+            command.len(),
+            answer.as_mut_ptr().cast(),
+            answer.len(),
+        )
+    };
+    (status == 0).then(|| answer[query_rq_out::RQ_CONTEXT.bytes()].to_vec())
 }
 
 impl fmt::Debug for StridingQueue {

@@ -224,8 +224,8 @@ impl fmt::Display for PostError {
             Self::WqeSize => f.write_str("the ctrl segment's size (ds) is not that of the bytes"),
             Self::ReceiveTooShort { needed } => write!(
                 f,
-                "the memory is shorter than a WQE of the striding receive queue, {needed} bytes \
-                 (wqe_bytes)"
+                "the memory is shorter than a WQE of the striding receive queue: give each receive \
+                 {needed} bytes"
             ),
             Self::CqFull { slots } => write!(
                 f,

@@ -55,6 +55,14 @@ fn texts_of_the_data_path_name_numbers_and_words_of_the_header() {
             assert!(!text.contains(word), "{text}");
         }
     }
+    for error in [
+        PostError::NoMultiPacket,
+        PostError::TooManyPackets,
+        PostError::ReceiveTooShort { needed: 512 },
+    ] {
+        let text = text(error.into(), Status::InvalidArgument);
+        assert!(!text.contains("Eth") && !text.contains("wqe_bytes"), "{text}");
+    }
     let stopped = text(PostError::WrongState.into(), Status::QueueStopped);
     assert!(stopped.contains("mlx5_sq_recover"), "{stopped}");
 }

@@ -26,27 +26,46 @@ static struct mlx5dv_striding_rq_init_attr stride_attributes(void)
 	return made;
 }
 
-static struct ibv_wq *make_wq(struct ibv_cq *cq)
+/* What every work queue for packets is made with. */
+static struct ibv_wq_init_attr plain_attributes(struct ibv_cq *cq)
 {
-	struct ibv_wq_init_attr plain;
-	struct mlx5dv_wq_init_attr attr;
+	struct ibv_wq_init_attr made;
+	memset(&made, 0, sizeof(made));
+	made.wq_type = IBV_WQT_RQ;
+	made.max_wr = WQES;
+	made.max_sge = 1;
+	made.pd = pd;
+	made.cq = cq;
+	return made;
+}
+
+static void ready_wq(struct ibv_wq *wq)
+{
 	struct ibv_wq_attr ready;
-	struct ibv_wq *wq;
-	memset(&plain, 0, sizeof(plain));
-	memset(&attr, 0, sizeof(attr));
 	memset(&ready, 0, sizeof(ready));
-	plain.wq_type = IBV_WQT_RQ;
-	plain.max_wr = WQES;
-	plain.max_sge = 1;
-	plain.pd = pd;
-	plain.cq = cq;
+	ready.attr_mask = IBV_WQ_ATTR_STATE;
+	ready.wq_state = IBV_WQS_RDY;
+	CHECK(ibv_modify_wq(wq, &ready) == 0);
+}
+
+/* A striding queue in the state IBV_WQS_RESET. */
+static struct ibv_wq *make_new_wq(struct ibv_cq *cq)
+{
+	struct ibv_wq_init_attr plain = plain_attributes(cq);
+	struct mlx5dv_wq_init_attr attr;
+	struct ibv_wq *wq;
+	memset(&attr, 0, sizeof(attr));
 	attr.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ;
 	attr.striding_rq_attrs = stride_attributes();
 	wq = mlx5dv_create_wq(context, &plain, &attr);
 	CHECK(wq);
-	ready.attr_mask = IBV_WQ_ATTR_STATE;
-	ready.wq_state = IBV_WQS_RDY;
-	CHECK(ibv_modify_wq(wq, &ready) == 0);
+	return wq;
+}
+
+static struct ibv_wq *make_wq(struct ibv_cq *cq)
+{
+	struct ibv_wq *wq = make_new_wq(cq);
+	ready_wq(wq);
 	return wq;
 }
 
@@ -170,6 +189,58 @@ static void misuse_of_other_strides(void)
 	CHECK(other == NULL && ibv_destroy_wq(wq) == 0 && ibv_destroy_cq(small) == 0);
 }
 
+/* Work queues that are not striding, of which the device tells those with WQEs as long as a striding one's; one that is
+ * striding otherwise than said, or not ready; one of another driver, as far as libmlx5 looks at it. */
+static void misuse_of_work_queues(void)
+{
+	static uint64_t device[512];
+	static struct ibv_context other_context;
+	static struct ibv_cq other_cq;
+	static struct ibv_wq other_wq;
+	struct mlx5dv_striding_rq_init_attr attr = stride_attributes();
+	struct mlx5_packets *other = NULL;
+	struct ibv_cq *cq = ibv_create_cq(context, CQES, NULL, NULL, 0);
+	struct ibv_wq_init_attr plain = plain_attributes(cq);
+	struct ibv_wq *wq;
+	CHECK(cq);
+	for (plain.max_sge = 1; plain.max_sge <= 2; plain.max_sge++) {
+		wq = ibv_create_wq(context, &plain);
+		CHECK(wq);
+		ready_wq(wq);
+		IS(MLX5_STATUS_WRONG_KIND, mlx5_packets_take_striding(wq, &attr, &other));
+		CHECK(strstr(mlx5_last_error(), "MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ"));
+		CHECK(ibv_destroy_wq(wq) == 0);
+	}
+	wq = make_new_wq(cq);
+	IS(MLX5_STATUS_WRONG_STATE, mlx5_packets_take_striding(wq, &attr, &other));
+	CHECK(strstr(mlx5_last_error(), "IBV_WQS_RDY"));
+	ready_wq(wq);
+	attr.single_stride_log_num_of_bytes++;
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_packets_take_striding(wq, &attr, &other));
+	CHECK(strstr(mlx5_last_error(), "single_stride_log_num_of_bytes") && strstr(mlx5_last_error(), "made with 6"));
+	attr = stride_attributes();
+	attr.single_wqe_log_num_of_strides = 10;
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_packets_take_striding(wq, &attr, &other));
+	CHECK(strstr(mlx5_last_error(), "single_wqe_log_num_of_strides") && strstr(mlx5_last_error(), "made with 3"));
+	attr = stride_attributes();
+	attr.two_byte_shift_en = 1;
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_packets_take_striding(wq, &attr, &other));
+	CHECK(strstr(mlx5_last_error(), "two_byte_shift_en"));
+	/* What was refused can be taken over. */
+	attr = stride_attributes();
+	OK(mlx5_packets_take_striding(wq, &attr, &other));
+	mlx5_packets_abandon(other);
+	other = NULL;
+	CHECK(ibv_destroy_wq(wq) == 0 && ibv_destroy_cq(cq) == 0);
+	other_context.device = (struct ibv_device *)device;
+	other_cq.context = other_wq.context = &other_context;
+	other_wq.cq = &other_cq;
+	IS(MLX5_STATUS_NOT_MLX5, mlx5_packets_take_striding(&other_wq, &attr, &other));
+	other_wq.cq = NULL;
+	IS(MLX5_STATUS_NO_QUEUE, mlx5_packets_take_striding(&other_wq, &attr, &other));
+	CHECK(other == NULL);
+}
+
 static void strides(void)
 {
 	struct mlx5dv_striding_rq_init_attr attr = stride_attributes();
@@ -181,7 +252,10 @@ static void strides(void)
 	open_device();
 	open_wire(&wire);
 	misuse_of_other_strides();
+	misuse_of_work_queues();
 	stride(&queue, &wire);
+	IS(MLX5_STATUS_NO_QUEUE, mlx5_packets_take(queue.qp, 0, &handles.packets));
+	CHECK(strstr(mlx5_last_error(), "mlx5_packets_take_striding"));
 	OK(mlx5_cq_take(wire.sends, 0, &handles.cq));
 	OK(mlx5_sq_take(wire.qp, handles.cq, 0, 0, &handles.sq));
 	OK(mlx5_packets_take_striding(queue.wq, &attr, &handles.packets));

@@ -113,7 +113,9 @@ impl StridingRq {
         claim: impl FnOnce() -> bool,
         owner: Box<dyn Send>,
     ) -> Result<Self, QueueError> {
-        let wqes = Wqes::new(view.buffer, view.wqe_stride, DATA)?;
+        // libmlx5 gives a WQE that is not striding one segment less.
+        let wqes =
+            Wqes::new(view.buffer, view.wqe_stride, DATA).map_err(|_| QueueError::NotStriding)?;
         let strides = view.strides;
         let cq_slots = completions
             .reserve_shared(Demand::up_to(view.entries.saturating_mul(strides.count)))?;
