@@ -687,8 +687,7 @@ void mlx5_packets_abandon(struct mlx5_packets *packets);
 
 /* Posts receives as mlx5_rq_post() does. A packet that is longer than its receive fails it.
  *
- * Of a striding queue: each by a store to the doorbell record. Until the packet with MLX5_PACKET_LAST, the program reads
- * the memory only where packets were reported. MLX5_STATUS_TOO_MANY_SGES: more than one entry.
+ * Of a striding queue: until the packet with MLX5_PACKET_LAST, the program reads the memory only where packets were reported. MLX5_STATUS_TOO_MANY_SGES: more than one entry.
  * MLX5_STATUS_INVALID_ARGUMENT: it is too short. Thread: group. Cost: data path. */
 enum mlx5_status mlx5_packets_post(struct mlx5_packets *packets, const struct mlx5_receive *receives, uint32_t count,
 				   uint32_t *posted);

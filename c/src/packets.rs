@@ -5,10 +5,7 @@ use core::ffi::c_int;
 use core::ptr::NonNull;
 
 use mlx5::cqe::{Failure, Layer3, TransportHeader};
-use mlx5::ring::{
-    Excess, Packet as Arrived, PacketEvent, PacketRq, PollError, PostError, ReceiveConfig,
-    StridingRq,
-};
+use mlx5::ring::{Packet as Arrived, PacketEvent, PacketRq, PollError, ReceiveConfig, StridingRq};
 use mlx5_sys::dv::mlx5dv_striding_rq_init_attr;
 use mlx5_sys::verbs::{ibv_cq, ibv_qp, ibv_wc_status, ibv_wq};
 
@@ -16,8 +13,8 @@ use crate::claims::{Claim, Part};
 use crate::cq::count;
 use crate::error::{Failed, Result, caught, finish};
 use crate::objects;
-use crate::request::{Receive, append_all};
-use crate::rq;
+use crate::request::Receive;
+use crate::rq::{self, Receives};
 use crate::status::Status;
 use crate::wait::{self, Channel};
 
@@ -155,36 +152,13 @@ impl Queue {
     /// # Safety
     /// The lists are readable, and their memory is the HCA's until the receives are used up.
     unsafe fn post(&mut self, receives: &[Receive]) -> (u32, Result) {
-        match self {
-            // SAFETY: this function's contract.
-            Self::Single(queue) => unsafe { rq::post(queue, receives) },
-            Self::Striding(queue) => {
-                let (needed, mut count) = (queue.wqe_bytes(), 0);
-                // SAFETY: this function's contract.
-                let result = unsafe {
-                    append_all(receives, |id, list| {
-                        match list {
-                            [one] => queue.post(id, *one)?,
-                            [] => return Err(PostError::ReceiveTooShort { needed }),
-                            more => {
-                                return Err(PostError::TooManySges(Excess::new(more.len(), 1)));
-                            }
-                        }
-                        count += 1;
-                        Ok(())
-                    })
-                };
-                (count, result)
-            }
-        }
+        // SAFETY: this function's contract.
+        with_queue!(self, |queue| unsafe { rq::post(queue, receives) })
     }
 
     /// Returns how many receives may be outstanding.
     fn capacity(&self) -> u32 {
-        match self {
-            Self::Single(queue) => queue.queue().free() + queue.queue().outstanding(),
-            Self::Striding(queue) => queue.free() + queue.outstanding(),
-        }
+        with_queue!(self, |queue| queue.limit())
     }
 }
 

@@ -2,8 +2,11 @@
 
 use core::ptr::NonNull;
 
-use mlx5::ring::{PacketRq, PostError, ReceiveBatch, ReceiveConfig, ReceiveQueue};
-use mlx5::wqe::SgeList;
+use mlx5::ring::{
+    Excess, PacketRq, PostError, ReceiveBatch, ReceiveConfig, ReceiveQueue, Srq, StridingBatch,
+    StridingRq,
+};
+use mlx5::wqe::Sge;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_type};
 
 use crate::claims::{Claim, Part};
@@ -96,39 +99,144 @@ unsafe fn on_rq<R>(rq: *const Rq, body: impl FnOnce(&mut Cq, &Rq) -> Result<R>) 
     unsafe { on(rq.cq, |cq| body(cq, rq)) }
 }
 
+/// The result of a post by the crate `mlx5`.
+type Posted = core::result::Result<(), PostError>;
+
 /// A queue of receives.
 pub(crate) trait Receives {
-    /// Posts a receive into one entry, or into a list.
+    type Batch<'q>: Appends
+    where
+        Self: 'q;
+
+    /// Posts one receive.
     ///
     /// # Safety
     /// The memory is the HCA's until the receive completes.
-    unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> core::result::Result<(), PostError>;
+    unsafe fn post(&mut self, id: u64, list: &[Sge]) -> Posted;
 
-    fn batch(&mut self) -> ReceiveBatch<'_>;
+    fn batch(&mut self) -> Self::Batch<'_>;
+
+    /// Returns how many receives may be outstanding.
+    fn limit(&self) -> u32;
 }
 
-macro_rules! receives {
+/// A batch of receives.
+pub(crate) trait Appends {
+    fn append(&mut self, id: u64, list: &[Sge]) -> Posted;
+
+    fn len(&self) -> u32;
+
+    /// Posts the batch.
+    ///
+    /// # Safety
+    /// The memory is the HCA's until the receives complete.
+    unsafe fn ring(self);
+}
+
+macro_rules! appends {
     ($($queue:ty)*) => { $(
-        impl Receives for $queue {
+        impl Appends for ReceiveBatch<'_, $queue> {
             #[inline(always)]
-            unsafe fn post<L: SgeList>(
-                &mut self,
-                id: u64,
-                list: L,
-            ) -> core::result::Result<(), PostError> {
-                // SAFETY: this function's contract.
-                unsafe { self.post(id, list) }
+            fn append(&mut self, id: u64, list: &[Sge]) -> Posted {
+                match list {
+                    [one] => self.append(id, *one),
+                    list => self.append(id, list),
+                }
             }
 
             #[inline(always)]
-            fn batch(&mut self) -> ReceiveBatch<'_> {
-                self.batch()
+            fn len(&self) -> u32 {
+                self.len()
+            }
+
+            #[inline(always)]
+            unsafe fn ring(self) {
+                // SAFETY: this function's contract.
+                unsafe { self.ring() }
             }
         }
     )* };
 }
 
-receives! { ReceiveQueue PacketRq }
+appends! { ReceiveQueue Srq }
+
+macro_rules! receives {
+    ($($queue:ty, $batch:ty, |$self:ident| $parts:expr;)*) => { $(
+        impl Receives for $queue {
+            type Batch<'q> = ReceiveBatch<'q, $batch>;
+
+            #[inline(always)]
+            unsafe fn post(&mut self, id: u64, list: &[Sge]) -> Posted {
+                // SAFETY: this function's contract.
+                unsafe {
+                    match list {
+                        [one] => self.post(id, *one),
+                        list => self.post(id, list),
+                    }
+                }
+            }
+
+            #[inline(always)]
+            fn batch(&mut self) -> Self::Batch<'_> {
+                self.batch()
+            }
+
+            fn limit(&self) -> u32 {
+                let $self = self;
+                let queue = $parts;
+                queue.free() + queue.outstanding()
+            }
+        }
+    )* };
+}
+
+receives! {
+    ReceiveQueue, ReceiveQueue, |queue| queue;
+    PacketRq, ReceiveQueue, |packets| packets.queue();
+    Srq, Srq, |queue| queue;
+}
+
+impl Receives for StridingRq {
+    type Batch<'q> = StridingBatch<'q>;
+
+    unsafe fn post(&mut self, id: u64, list: &[Sge]) -> Posted {
+        let memory = only(list, self.wqe_bytes())?;
+        // SAFETY: this function's contract.
+        unsafe { self.post(id, memory) }
+    }
+
+    fn batch(&mut self) -> Self::Batch<'_> {
+        self.batch()
+    }
+
+    fn limit(&self) -> u32 {
+        self.free() + self.outstanding()
+    }
+}
+
+impl Appends for StridingBatch<'_> {
+    fn append(&mut self, id: u64, list: &[Sge]) -> Posted {
+        self.append(id, only(list, self.wqe_bytes())?)
+    }
+
+    fn len(&self) -> u32 {
+        self.len()
+    }
+
+    unsafe fn ring(self) {
+        // SAFETY: this function's contract.
+        unsafe { self.ring() }
+    }
+}
+
+/// Returns the one entry of a receive that takes so many bytes.
+fn only(list: &[Sge], needed: u32) -> core::result::Result<Sge, PostError> {
+    match list {
+        [one] => Ok(*one),
+        [] => Err(PostError::ReceiveTooShort { needed }),
+        more => Err(PostError::TooManySges(Excess::new(more.len(), 1))),
+    }
+}
 
 /// Posts receives, with one store to the record for all. Returns how many were posted, and why no more.
 ///
@@ -138,22 +246,12 @@ receives! { ReceiveQueue PacketRq }
 pub(crate) unsafe fn post(queue: &mut impl Receives, receives: &[Receive]) -> (u32, Result) {
     if receives.len() == 1 {
         // SAFETY: this function's contract.
-        let result = unsafe {
-            append_all(receives, |id, list| match list {
-                [entry] => queue.post(id, *entry),
-                list => queue.post(id, list),
-            })
-        };
+        let result = unsafe { append_all(receives, |id, list| queue.post(id, list)) };
         return (u32::from(result.is_ok()), result);
     }
     let mut batch = queue.batch();
     // SAFETY: this function's contract.
-    let result = unsafe {
-        append_all(receives, |id, list| match list {
-            [one] => batch.append(id, *one),
-            list => batch.append(id, list),
-        })
-    };
+    let result = unsafe { append_all(receives, |id, list| batch.append(id, list)) };
     let count = batch.len();
     // SAFETY: this function's contract.
     unsafe { batch.ring() };
@@ -273,12 +371,7 @@ pub unsafe extern "C" fn mlx5_rq_post(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlx5_rq_capacity(rq: *mut Rq) -> u32 {
     // SAFETY: this function's contract.
-    let capacity = unsafe {
-        on_rq(rq, |cq, rq| {
-            let queue = rq.queue(cq)?;
-            Ok(queue.free() + queue.outstanding())
-        })
-    };
+    let capacity = unsafe { on_rq(rq, |cq, rq| Ok(rq.queue(cq)?.limit())) };
     capacity.unwrap_or(0)
 }
 

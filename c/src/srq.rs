@@ -9,7 +9,8 @@ use crate::claims::{Claim, Part};
 use crate::error::{Failed, Result, caught, finish};
 use crate::group::{Cq, on};
 use crate::objects::{self, SharedKind};
-use crate::request::{Receive, append_all};
+use crate::request::Receive;
+use crate::rq::{self, Receives};
 use crate::status::Status;
 
 /// How receives of a shared receive queue are found.
@@ -317,13 +318,8 @@ pub unsafe extern "C" fn mlx5_srq_post(
     let result = unsafe {
         on_srq(srq, |cq, srq| {
             let receives = Receive::list(receives, count)?;
-            let mut batch = srq.queue(cq)?.batch();
-            let result = append_all(receives, |id, list| match list {
-                [one] => batch.append(id, *one),
-                list => batch.append(id, list),
-            });
-            done = batch.len();
-            batch.ring();
+            let result;
+            (done, result) = rq::post(srq.queue(cq)?, receives);
             result
         })
     };
@@ -341,12 +337,7 @@ pub unsafe extern "C" fn mlx5_srq_post(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlx5_srq_capacity(srq: *mut Srq) -> u32 {
     // SAFETY: this function's contract.
-    let capacity = unsafe {
-        on_srq(srq, |cq, srq| {
-            let queue = srq.queue(cq)?;
-            Ok(queue.free() + queue.outstanding())
-        })
-    };
+    let capacity = unsafe { on_srq(srq, |cq, srq| Ok(srq.queue(cq)?.limit())) };
     capacity.unwrap_or(0)
 }
 

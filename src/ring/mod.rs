@@ -112,7 +112,8 @@ pub(crate) use receive::{
     view_of as shared_receive_view,
 };
 pub use receive::{
-    Packet, PacketEvent, PacketRq, ReceiveBatch, ReceiveConfig, ReceiveQueue, Srq, StridingRq,
+    Packet, PacketEvent, PacketRq, ReceiveBatch, ReceiveConfig, ReceiveQueue, Srq, StridingBatch,
+    StridingRq,
 };
 pub(crate) use send::DedicatedRegister;
 pub(crate) use send::SendSide;

@@ -148,6 +148,24 @@ static void arrived_at(const struct wire *wire, struct handles *handles, uint32_
 	CHECK(wire->memory[wqe * WQE + packet.offset + 42] == number);
 }
 
+/* Posts the receives with the numbers from one on by a single call, the last of which is so long. */
+static enum mlx5_status post_wqes(const struct wire *wire, struct mlx5_packets *packets, uint32_t first, uint32_t count,
+				  uint32_t last_length, uint32_t *posted)
+{
+	struct ibv_sge entries[2 * WQES];
+	struct mlx5_receive receives[2 * WQES];
+	uint32_t at;
+	memset(receives, 0, sizeof(receives));
+	for (at = 0; at < count; at++) {
+		entries[at] = slot_of(wire, 0, at == count - 1 ? last_length : (uint32_t)WQE);
+		entries[at].addr += (first + at) * WQE;
+		receives[at].id = first + at;
+		receives[at].sg_list = &entries[at];
+		receives[at].num_sge = 1;
+	}
+	return mlx5_packets_post(packets, receives, count, posted);
+}
+
 static void misuse_of_strides(struct striding *queue, struct wire *wire, struct mlx5_packets *taken)
 {
 	struct mlx5dv_striding_rq_init_attr attr = stride_attributes();
@@ -262,8 +280,12 @@ static void strides(void)
 	misuse_of_strides(&queue, &wire, handles.packets);
 	for (round = 0; round < 20; round++) {
 		uint8_t number = (uint8_t)(10 * round);
-		for (at = 0; at < 3; at++)
-			OK(post_wqe(&wire, handles.packets, at, WQE));
+		uint32_t posted = 9;
+		/* Those before one that is refused are posted. */
+		IS(MLX5_STATUS_INVALID_ARGUMENT, post_wqes(&wire, handles.packets, 0, 2, WQE - 1, &posted));
+		CHECK(posted == 1);
+		OK(post_wqes(&wire, handles.packets, 1, 2, WQE, &posted));
+		CHECK(posted == 2);
 		/* Eight packets of a stride each, behind an event for the first. */
 		OK(mlx5_packets_arm(handles.packets));
 		for (at = 0; at < STRIDES; at++)
@@ -282,6 +304,13 @@ static void strides(void)
 		send_packet(&wire, &handles, PACKET, number);
 		arrived_at(&wire, &handles, 2, 7, PACKET, number, 1);
 		CHECK(mlx5_packets_poll(handles.packets, &packet, 1) == 0);
+	}
+	/* As many as fit, of a longer list. */
+	IS(MLX5_STATUS_QUEUE_FULL, post_wqes(&wire, handles.packets, 0, WQES + 1, WQE, &at));
+	CHECK(at == WQES && mlx5_packets_capacity(handles.packets) == WQES);
+	for (at = 0; at < WQES; at++) {
+		send_packet(&wire, &handles, 8 * STRIDE, (uint8_t)at);
+		arrived_at(&wire, &handles, at, 0, 8 * STRIDE, (uint8_t)at, 1);
 	}
 	/* All are used up, so that the queue can be taken over again. */
 	mlx5_packets_abandon(handles.packets);

@@ -46,4 +46,4 @@ pub(super) use side::Member;
 pub use side::ReceiveSide;
 pub use srq::Srq;
 pub(crate) use srq::{Numbers, number, view_of};
-pub use striding::StridingRq;
+pub use striding::{StridingBatch, StridingRq};

@@ -178,6 +178,12 @@ impl StridingRq {
         Ok(())
     }
 
+    /// Starts a batch of WQEs. Dropping it posts nothing.
+    #[doc(alias = "ibv_post_wq_recv")]
+    pub fn batch(&mut self) -> StridingBatch<'_> {
+        StridingBatch { queue: self, count: 0 }
+    }
+
     /// Returns the ring.
     #[inline(always)]
     pub(crate) fn ring(&self) -> &ReceiveRing<InOrder> {
@@ -313,6 +319,84 @@ impl StridingRq {
     /// Counts an event of the CQ, see [`CqReader::event_taken`].
     pub fn event_taken(&mut self) {
         self.completions.event_taken();
+    }
+}
+
+/// WQEs that are written to a striding receive queue and not yet known to the HCA. Dropping the batch
+/// posts nothing.
+///
+/// Made by [`StridingRq::batch`]. [`ReceiveBatch`](super::ReceiveBatch) is that of other receive queues.
+///
+/// ```
+/// # // SAFETY: no other thread runs yet.
+/// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// # let memory = pd.allocate(4096, mlx5::ib::Access::LOCAL_WRITE)?;
+/// # let queue = mlx5::verbs::StridingQueue::builder(&pd, &cq).wqes(4).strides(8).build()?;
+/// # let mut receives = mlx5::ring::StridingRq::new(&queue, &cq)?;
+/// let wqe = receives.wqe_bytes() as usize;
+/// let mut batch = receives.batch();
+/// for at in 0..4 {
+///     batch.append(at as u64, memory.sge(at * wqe, wqe)?)?;
+/// }
+/// // SAFETY: the memory stays registered, and is read where packets have arrived.
+/// unsafe { batch.ring() };
+/// assert_eq!((receives.outstanding(), receives.free()), (4, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a batch posts nothing until it is rung"]
+pub struct StridingBatch<'q> {
+    queue: &'q mut StridingRq,
+    count: u32,
+}
+
+impl StridingBatch<'_> {
+    /// Writes a WQE after those already in the batch, see [`StridingRq::post`].
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`], [`PostError::CqFull`], [`PostError::ReceiveTooShort`]; the batch
+    /// stays as it was, and can still be rung.
+    pub fn append(&mut self, id: u64, memory: Sge) -> Result<(), PostError> {
+        self.queue.write(self.count, id, memory)?;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Returns the size of a WQE's memory in bytes.
+    pub fn wqe_bytes(&self) -> u32 {
+        self.queue.wqe_bytes()
+    }
+
+    /// Returns the number of WQEs in the batch.
+    pub fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns whether nothing was appended.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Posts the batch: one store to the doorbell record.
+    ///
+    /// # Safety
+    /// For each WQE, until it is used up or failed, or the queue is destroyed:
+    /// - The memory stays registered with local write access.
+    /// - Nothing else accesses those of its bytes in which no packet has been reported.
+    pub unsafe fn ring(self) {
+        if !self.is_empty() {
+            // SAFETY: this function's contract. `append` wrote the WQEs, for which there was room.
+            unsafe { self.queue.post_written(self.count) }
+        }
+    }
+}
+
+impl fmt::Debug for StridingBatch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StridingBatch").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

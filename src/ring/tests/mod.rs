@@ -19,6 +19,7 @@ mod shared;
 mod single;
 mod srq;
 mod streams;
+mod striding;
 
 use core::ptr::NonNull;
 use std::sync::Arc;

@@ -105,7 +105,7 @@ pub(super) const ORDERS: &[Order] = &[
             ("batch", "the calls of a send queue's batch"),
             ("prepared", "the calls of a send queue's prepared requests"),
             ("rq", "the calls of a receive queue"),
-            ("srq", "the calls of a shared receive queue"),
+            ("srq", "the calls of a shared receive queue; posts as rq does"),
             ("packets", "the calls of a receive queue for packets; posts as rq does"),
             ("times", "times that requests of packets wait for; opens libraries as take-overs do"),
         ],
