@@ -179,7 +179,12 @@ enum {
 	 * entry is MLX5_PIECE(bytes, skip), and the next cycle's piece begins bytes + skip further on, at most 65535. So
 	 * many cycles as immediate says. At most 51 pieces. The key needs an entry for each and one more, which only the
 	 * device checks: the completion fails otherwise. */
-	MLX5_INTERLEAVED = 512
+	MLX5_INTERLEAVED = 512,
+	/* CONFIGURE_KEY: for more pieces than fit into the request (52). The one entry of sg_list is registered memory of this
+	 * process with the list of pieces, a multiple of 64 bytes below 1 MiB. Each piece has 16 bytes, written by
+	 * mlx5dv_set_data_seg() of libmlx5's header; zeros are no piece. key_length has the bytes of all pieces. The
+	 * device reads the list until the request is complete. */
+	MLX5_LIST_IN_MEMORY = 1024
 };
 
 /* The length of an entry with MLX5_INTERLEAVED: bytes of the piece, and bytes to the next cycle's piece behind it. */
@@ -211,7 +216,10 @@ struct mlx5_request {
 		uint64_t access;       /* BIND_WINDOW, CONFIGURE_KEY: enum ibv_access_flags */
 		uint64_t time;         /* WAIT_UNTIL */
 	};
-	uint64_t swap;                 /* COMPARE_SWAP: the new value */
+	union {
+		uint64_t swap;         /* COMPARE_SWAP: the new value */
+		uint64_t key_length;   /* MLX5_LIST_IN_MEMORY: bytes behind the key */
+	};
 	union {
 		uint64_t compare_mask; /* MASKED_COMPARE_SWAP: the bits that are compared */
 		uint64_t time_mask;    /* WAIT_UNTIL: the bits that are compared */

@@ -270,6 +270,14 @@ public:
 		made.immediate = cycles;
 		return made;
 	}
+	/// A list of pieces in memory, of length bytes together. The device reads it until the request is complete.
+	static request configure_listed(std::uint64_t id, std::uint32_t lkey, const ibv_sge *memory, std::uint64_t length,
+					std::uint64_t access) noexcept
+	{
+		request made = configure_key(id, lkey, memory, 1, access).with(MLX5_LIST_IN_MEMORY);
+		made.key_length = length;
+		return made;
+	}
 	/// Packets: those behind it wait. mask: of mlx5_time_mask().
 	static request wait_until(std::uint64_t id, std::uint64_t time, std::uint64_t mask) noexcept
 	{

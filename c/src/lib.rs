@@ -65,8 +65,8 @@ pub use packets::{
 };
 pub use prepared::{mlx5_sq_cancel, mlx5_sq_fire, mlx5_sq_prepare, mlx5_sq_prepared, mlx5_sq_warm};
 pub use request::{
-    CHECKSUMS, Change, FENCED, INLINE, INLINE_HEADER, INTERLEAVED, Operation, Receive, Request,
-    SIGNALED, SOLICITED, TYPE_2, VLAN, ZERO_BASED,
+    CHECKSUMS, Change, FENCED, INLINE, INLINE_HEADER, INTERLEAVED, LIST_IN_MEMORY, Operation,
+    Receive, Request, SIGNALED, SOLICITED, TYPE_2, VLAN, ZERO_BASED,
 };
 pub use rq::{
     Rq, mlx5_rq_abandon, mlx5_rq_capacity, mlx5_rq_give_back, mlx5_rq_ibv, mlx5_rq_post,

@@ -38,6 +38,8 @@ pub const TYPE_2: u32 = 128;
 pub const ZERO_BASED: u32 = 256;
 /// CONFIGURE_KEY: the entries are pieces of a cycle.
 pub const INTERLEAVED: u32 = 512;
+/// CONFIGURE_KEY: the entry is memory that has the list of pieces.
+pub const LIST_IN_MEMORY: u32 = 1024;
 
 /// Defines [`Operation`] with its numbers and names.
 macro_rules! operations {
@@ -163,7 +165,7 @@ pub struct Request {
     pub reserved: u32,
     /// Atomics: what is compared, or added. Changes of keys: `enum ibv_access_flags`. Waits: the time.
     pub compare_add: u64,
-    /// Compare and swap: the new value.
+    /// Compare and swap: the new value. Configurations by a list in memory: bytes behind the key.
     pub swap: u64,
     /// Masked compare and swap, and waits: the bits that are compared.
     pub compare_mask: u64,

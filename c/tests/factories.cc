@@ -78,6 +78,13 @@ int main()
 	filled.immediate = 7;
 	CHECK(is(request::configure_interleaved(5, 0x100, list, 2, 7, IBV_ACCESS_REMOTE_WRITE), filled));
 
+	filled = of(MLX5_OP_CONFIGURE_KEY, list, 1);
+	filled.rkey = 0x100;
+	filled.access = IBV_ACCESS_REMOTE_WRITE;
+	filled.flags = MLX5_LIST_IN_MEMORY;
+	filled.key_length = 1ull << 40;
+	CHECK(is(request::configure_listed(5, 0x100, list, 1ull << 40, IBV_ACCESS_REMOTE_WRITE), filled));
+
 	filled = of(MLX5_OP_WAIT_UNTIL, nullptr, 0);
 	filled.time = 1ull << 40;
 	filled.time_mask = (1ull << 33) - 1;

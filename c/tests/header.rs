@@ -12,9 +12,10 @@ use std::process::Command;
 
 use mlx5direct::{
     Address, CHECKSUMS, COMPLETION_GRH, COMPLETION_SOLICITED, CQ_UNPOLLED, Change, Completion,
-    FENCED, INLINE, INLINE_HEADER, INTERLEAVED, Operation, PACKET_IP_OK, PACKET_IPV4, PACKET_IPV6,
-    PACKET_L4_OK, PACKET_LAST, PACKET_TCP, PACKET_UDP, PACKET_VLAN, Packet, Receive, Request,
-    SIGNALED, SOLICITED, SQ_OWN_REGISTER, Status, TYPE_2, VERSION, VLAN, ZERO_BASED,
+    FENCED, INLINE, INLINE_HEADER, INTERLEAVED, LIST_IN_MEMORY, Operation, PACKET_IP_OK,
+    PACKET_IPV4, PACKET_IPV6, PACKET_L4_OK, PACKET_LAST, PACKET_TCP, PACKET_UDP, PACKET_VLAN,
+    Packet, Receive, Request, SIGNALED, SOLICITED, SQ_OWN_REGISTER, Status, TYPE_2, VERSION, VLAN,
+    ZERO_BASED,
 };
 use support::{Language, built, compile, folder, package};
 
@@ -65,6 +66,7 @@ fn enumerators() -> Vec<(String, u64)> {
         ("MLX5_INLINE", INLINE.into()),
         ("MLX5_CHECKSUMS", CHECKSUMS.into()),
         ("MLX5_INTERLEAVED", INTERLEAVED.into()),
+        ("MLX5_LIST_IN_MEMORY", LIST_IN_MEMORY.into()),
         ("MLX5_INLINE_HEADER", INLINE_HEADER.into()),
         ("MLX5_VLAN", VLAN.into()),
         ("MLX5_TYPE_2", TYPE_2.into()),

@@ -2,11 +2,15 @@
 
 use mlx5::ib::{Access, Rc, Transport};
 use mlx5::ring::PostError;
-use mlx5::wqe::{BindWindow, ConfigureKey, Interleaved, LocalInvalidate, PostOn, Sge, Strided};
+use mlx5::wqe::{
+    BindWindow, ConfigureKey, Interleaved, ListAt, LocalInvalidate, PostOn, Sge, Strided,
+};
 
 use super::{Sink, flagged};
 use crate::error::{Failed, Result};
-use crate::request::{FENCED, INTERLEAVED, Request, SIGNALED, TYPE_2, ZERO_BASED, entries};
+use crate::request::{
+    FENCED, INTERLEAVED, LIST_IN_MEMORY, Request, SIGNALED, TYPE_2, ZERO_BASED, entries,
+};
 use crate::status::Status;
 
 /// Rights that a key may give to peers.
@@ -70,7 +74,7 @@ where
 /// # Safety
 /// The contract of [`Carries::put`](super::Carries::put).
 pub(super) unsafe fn configure<S: Sink<Rc>>(sink: &mut S, request: &Request) -> Result {
-    request.check(SIGNALED | FENCED | INTERLEAVED)?;
+    request.check(SIGNALED | FENCED | INTERLEAVED | LIST_IN_MEMORY)?;
     let access = request.access(REMOTE.union(Access::LOCAL_WRITE))?;
     // SAFETY: this function's contract.
     let list = match unsafe { entries(request.sg_list, request.num_sge)? } {
@@ -78,9 +82,20 @@ pub(super) unsafe fn configure<S: Sink<Rc>>(sink: &mut S, request: &Request) -> 
         list => list,
     };
     let key = ConfigureKey::new(request.rkey).access(access);
-    if request.flags & INTERLEAVED == 0 {
+    match request.flags & (INTERLEAVED | LIST_IN_MEMORY) {
         // SAFETY: this function's contract.
-        return Ok(unsafe { sink.put(request.id, flagged!(request, key.layout(list))) }?);
+        0 => return Ok(unsafe { sink.put(request.id, flagged!(request, key.layout(list))) }?),
+        INTERLEAVED => {}
+        LIST_IN_MEMORY => {
+            let layout = listed(list, request.swap)?;
+            // SAFETY: this function's contract.
+            return Ok(unsafe { sink.put(request.id, flagged!(request, key.layout(layout))) }?);
+        }
+        _ => {
+            return Err(Failed::argument(
+                "MLX5_INTERLEAVED excludes MLX5_LIST_IN_MEMORY: pieces of cycles are in sg_list",
+            ));
+        }
     }
     let mut pieces = [Strided::default(); MAX_DS];
     let Some(pieces) = pieces.get_mut(..list.len()) else {
@@ -98,4 +113,17 @@ pub(super) unsafe fn configure<S: Sink<Rc>>(sink: &mut S, request: &Request) -> 
     let key = key.layout(Interleaved { repeat, pieces });
     // SAFETY: this function's contract.
     Ok(unsafe { sink.put(request.id, flagged!(request, key)) }?)
+}
+
+/// Returns the layout of a key whose list is in the memory of the one entry.
+fn listed(list: &[Sge], length: u64) -> Result<ListAt> {
+    let [entries] = list else {
+        return Err(Failed::argument(
+            "sg_list has one entry with MLX5_LIST_IN_MEMORY, the memory of the list",
+        ));
+    };
+    if length == 0 {
+        return Err(Failed::argument("key_length, the bytes of all pieces, is 0"));
+    }
+    Ok(ListAt { entries: *entries, length })
 }

@@ -134,6 +134,67 @@ static void configure_columns(struct end *a, struct end *b, const struct mlx5dv_
 	}
 }
 
+enum { PIECES = 64, PIECE = 4, LIST = 6144 };
+
+/* A key of more pieces than fit into a request: the device fetches their list. A peer's WRITE fills every second one's
+ * place in the memory. */
+static void configure_by_list(struct end *a, struct end *b, uint32_t lkey)
+{
+	struct mlx5_wqe_data_seg *list = (struct mlx5_wqe_data_seg *)(void *)(b->memory + LIST);
+	struct ibv_sge memory = sge(b, LIST, PIECES * sizeof(*list)), source = sge(a, 1024, PIECES * PIECE), two[2];
+	struct mlx5_request made = request(1, MLX5_OP_CONFIGURE_KEY, MLX5_SIGNALED | MLX5_LIST_IN_MEMORY);
+	struct mlx5dv_mkey_init_attr attr;
+	struct mlx5dv_mkey *key;
+	unsigned at, byte;
+	memset(&attr, 0, sizeof(attr));
+	attr.pd = pd;
+	attr.create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT;
+	attr.max_entries = PIECES;
+	key = mlx5dv_create_mkey(&attr);
+	CHECK(key);
+	for (at = 0; at < PIECES; at++)
+		mlx5dv_set_data_seg(&list[at], PIECE, lkey, (uintptr_t)b->memory + 4096 + 2 * PIECE * at);
+	made.sg_list = &memory;
+	made.num_sge = 1;
+	made.rkey = key->lkey;
+	made.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	/* Without the bytes of all pieces, with two lists, with one that is not of whole fours, and with cycles. */
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(b->sq, &made, 1, NULL));
+	CHECK(strstr(mlx5_last_error(), "key_length"));
+	made.key_length = PIECES * PIECE;
+	two[0] = two[1] = memory;
+	made.sg_list = two;
+	made.num_sge = 2;
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(b->sq, &made, 1, NULL));
+	CHECK(strstr(mlx5_last_error(), "one entry"));
+	made.num_sge = 1;
+	two[0].length -= 16;
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(b->sq, &made, 1, NULL));
+	CHECK(strstr(mlx5_last_error(), "whole fours"));
+	made.sg_list = &memory;
+	made.flags |= MLX5_INTERLEAVED;
+	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(b->sq, &made, 1, NULL));
+	CHECK(strstr(mlx5_last_error(), "MLX5_LIST_IN_MEMORY"));
+	made.flags = MLX5_SIGNALED | MLX5_LIST_IN_MEMORY;
+	OK(mlx5_sq_post(b->sq, &made, 1, NULL));
+	succeeded(b, 1, MLX5_OP_CHANGE_KEY);
+	fill(a->memory + 1024, PIECES * PIECE, 5);
+	memset(b->memory + 4096, 0, 2 * PIECES * PIECE);
+	made = request(2, MLX5_OP_WRITE, MLX5_SIGNALED);
+	made.sg_list = &source;
+	made.num_sge = 1;
+	made.rkey = key->rkey;
+	OK(mlx5_sq_post(a->sq, &made, 1, NULL));
+	succeeded(a, 2, MLX5_OP_WRITE);
+	for (at = 0; at < PIECES; at++) {
+		const unsigned char *there = b->memory + 4096 + 2 * PIECE * at;
+		CHECK(memcmp(there, a->memory + 1024 + PIECE * at, PIECE) == 0);
+		for (byte = PIECE; byte < 2 * PIECE; byte++)
+			CHECK(there[byte] == 0);
+	}
+	CHECK(mlx5dv_destroy_mkey(key) == 0);
+}
+
 /* Windows and keys that the library binds and configures. */
 static void windows(void)
 {
@@ -219,6 +280,7 @@ static void windows(void)
 	succeeded(&a, 5, MLX5_OP_WRITE);
 	CHECK(b.memory[1027] == 0x5a && b.memory[1028] == 0 && b.memory[2051] == 0x5a && b.memory[2052] == 0);
 	configure_columns(&a, &b, key, mr->lkey);
+	configure_by_list(&a, &b, mr->lkey);
 
 	/* An initiator of datagrams or packets binds none; a window of type 1 ends what it opened. */
 	old = first->rkey;
