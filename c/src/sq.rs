@@ -122,8 +122,14 @@ impl Sq {
     #[inline(always)]
     pub(crate) fn require_free(&self, cq: &mut Cq) -> Result {
         cq.require_no_batch()?;
+        if self.prepared.get() == 0 { Ok(()) } else { self.make_free(cq) }
+    }
+
+    /// Takes forgotten requests out of the ring. Fails if requests are prepared.
+    #[cold]
+    #[inline(never)]
+    fn make_free(&self, cq: &mut Cq) -> Result {
         match self.prepared.get() {
-            0 => Ok(()),
             FORGOTTEN => self.cancel(cq),
             _ => Err(Failed::of(Status::Prepared)),
         }
@@ -158,6 +164,7 @@ impl Sq {
 
     /// Takes what is prepared out of the ring. No batch is open.
     #[cold]
+    #[inline(never)]
     fn cancel(&self, cq: &mut Cq) -> Result {
         with_transport!(self.transport, |T| {
             let queue = T::queue(&mut cq.tables, self.qpn)?;
