@@ -11,13 +11,14 @@
  *   struct ibv_qp *  ->  struct mlx5_packets *  posts receives of Ethernet packets, polls, arms, waits
  *   struct ibv_wq *  ->  struct mlx5_packets *  the same, of a striding receive queue
  *
- * libibverbs stays responsible for everything else: making, connecting, querying and destroying objects,
- * memory regions, asynchronous events.
+ * libibverbs stays responsible for everything else: making, connecting, querying and destroying objects, memory
+ * regions, asynchronous events.
  *
  * Threads. A mlx5_cq and the mlx5_sq, mlx5_rq and mlx5_srq that complete on it are one group. At most one thread at a
- * time is in a call on a group ("Thread: group" below). A mlx5_packets is a group. Threads may take turns, if the program orders their
- * calls, by a mutex for example. Different groups are independent. "Thread: any" functions may be called by
- * any thread at any time. No call may be made in a signal handler, or in a forked child on queues of its parent.
+ * time is in a call on a group ("Thread: group" below). A mlx5_packets is a group. Threads may take turns, if the
+ * program orders their calls, by a mutex for example. Different groups are independent. "Thread: any" functions may
+ * be called by any thread at any time. No call may be made in a signal handler, or in a forked child on queues of its
+ * parent.
  *
  * Errors. A function returns an enum mlx5_status, and has done nothing unless it returns MLX5_STATUS_OK.
  * mlx5_status_text() says cause and cure, and mlx5_last_error() also the numbers of the call. A null handle is
@@ -391,8 +392,8 @@ enum mlx5_status mlx5_sq_take(struct ibv_qp *qp, struct mlx5_cq *cq, uint32_t re
 			      struct mlx5_sq **taken);
 
 /* Gives an idle send queue back, and ends the handle. MLX5_STATUS_NOT_IDLE: requests are outstanding, or
- * MLX5_STATUS_PREPARED: requests are prepared; the handle goes on. Afterwards qp can be destroyed, or taken over again. ibv_post_send() needs a move to RESET first.
- * Thread: group. */
+ * MLX5_STATUS_PREPARED: requests are prepared; the handle goes on. Afterwards qp can be destroyed, or taken over
+ * again. ibv_post_send() needs a move to RESET first. Thread: group. */
 enum mlx5_status mlx5_sq_give_back(struct mlx5_sq *sq);
 
 /* Ends the handle whatever is outstanding. The completions of outstanding requests are lost: move qp to RESET, or
@@ -414,9 +415,9 @@ enum mlx5_status mlx5_sq_post(struct mlx5_sq *sq, const struct mlx5_request *req
 			      uint32_t *posted);
 
 /* Opens a batch. Until it is rung or discarded, every call on its group but mlx5_sq_append(), mlx5_sq_ring() and
- * mlx5_sq_discard() with this handle, mlx5_sq_cancel(), and the abandon functions, fails with MLX5_STATUS_BATCH_OPEN. Calls that only
- * read (mlx5_cq_fd, mlx5_cq_ibv) or handle events are allowed. MLX5_STATUS_PREPARED. Thread: group. Cost: data
- * path. */
+ * mlx5_sq_discard() with this handle, mlx5_sq_cancel(), and the abandon functions, fails with MLX5_STATUS_BATCH_OPEN.
+ * Calls that only read (mlx5_cq_fd, mlx5_cq_ibv) or handle events are allowed. MLX5_STATUS_PREPARED. Thread: group.
+ * Cost: data path. */
 enum mlx5_status mlx5_sq_begin(struct mlx5_sq *sq);
 
 /* Writes a request after those in the batch. If it fails, the batch is as before. Errors of mlx5_sq_post(), and
@@ -452,8 +453,9 @@ enum mlx5_status mlx5_sq_prepare(struct mlx5_sq *sq, const struct mlx5_request *
  * _QUEUE_STOPPED, _DEVICE_FAILED, _BATCH_OPEN. Thread: group. Cost: data path. */
 enum mlx5_status mlx5_sq_fire(struct mlx5_sq *sq, const struct mlx5_change *changes, uint32_t count);
 
-/* Forgets all prepared requests: none is posted, and their ids do not come back. The queue takes other requests again.
- * MLX5_STATUS_OK without one, and while a batch of another queue is open. Thread: group. Cost: a store for each 64 bytes of the ring. */
+/* Forgets all prepared requests: none is posted, and their ids do not come back. The queue takes other requests
+ * again. MLX5_STATUS_OK without one, and while a batch of another queue is open. Thread: group. Cost: a store for
+ * each 64 bytes of the ring. */
 enum mlx5_status mlx5_sq_cancel(struct mlx5_sq *sq);
 
 /* Brings what the next mlx5_sq_fire() reads and writes into the processor's caches. Posts and changes nothing. For a
@@ -539,8 +541,8 @@ struct ibv_qp *mlx5_rq_ibv(const struct mlx5_rq *rq);
 
 /* ---- Shared receive queues ---------------------------------------------------------------------- */
 
-/* Takes a shared receive queue over, of which all queue pairs and DC targets complete their receives on cq. One of tag
- * matching cannot be taken over.
+/* Takes a shared receive queue over, of which all queue pairs and DC targets complete their receives on cq. One of
+ * tag matching cannot be taken over.
  *
  * receives: how many may be outstanding, at most as many as the queue holds. So many entries of cq are reserved, or
  * the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
@@ -553,7 +555,8 @@ struct ibv_qp *mlx5_rq_ibv(const struct mlx5_rq *rq);
  * - srq is alive until the handle is ended.
  * - Nothing else posts to it, also after the handle is ended: it can be taken over once.
  *
- * Ownership: *taken belongs to the caller, who ends it by mlx5_srq_abandon() before srq is destroyed, and before cq. Thread: group. Cost: system calls, allocates. */
+ * Ownership: *taken belongs to the caller, who ends it by mlx5_srq_abandon() before srq is destroyed, and before cq.
+ * Thread: group. Cost: system calls, allocates. */
 enum mlx5_status mlx5_srq_take(struct ibv_srq *srq, struct mlx5_cq *cq, uint32_t receives,
 			       struct mlx5_srq **taken);
 
@@ -586,8 +589,9 @@ enum mlx5_status mlx5_srq_take_xrc(struct ibv_srq *srq, struct mlx5_cq *cq, uint
 enum mlx5_status mlx5_srq_attach(struct mlx5_srq *srq, struct ibv_qp *qp);
 
 /* Ends what mlx5_srq_attach() began. To lose no completion: move qp to ERROR, wait for IBV_EVENT_QP_LAST_WQE_REACHED,
- * poll until nothing is there, then detach. A DCT has no state ERROR: let its initiators end first. Completions of it that are still in the completion queue are dropped, and
- * mlx5_srq_reclaimed() has their ids. Thread: group. Cost: searches the completion queue. */
+ * poll until nothing is there, then detach. A DCT has no state ERROR: let its initiators end first. Completions of it
+ * that are still in the completion queue are dropped, and mlx5_srq_reclaimed() has their ids. Thread: group. Cost:
+ * searches the completion queue. */
 enum mlx5_status mlx5_srq_detach(struct mlx5_srq *srq, struct ibv_qp *qp);
 
 /* Writes up to capacity ids of receives whose completions a detach has dropped. Returns how many; each id comes once.
@@ -662,30 +666,32 @@ struct mlx5_packet {
  * other thread may use qp. Cost: system calls, allocates. */
 enum mlx5_status mlx5_packets_take(struct ibv_qp *qp, uint32_t receives, struct mlx5_packets **taken);
 
-/* Takes a striding receive queue over, which mlx5dv_create_wq() made with these attributes, with its completion queue. It
- * is a group of its own. Each receive takes many packets: a packet takes as many strides of its memory as it needs.
+/* Takes a striding receive queue over, which mlx5dv_create_wq() made with these attributes, with its completion
+ * queue. It is a group of its own. Each receive takes many packets: a packet takes as many strides of its memory as
+ * it needs.
  *
- * All functions below take the handle. A receive has one entry of at least so many bytes as a WQE has strides and a stride
- * has bytes, of which so many are used. It completes by the packet, or failure, with MLX5_PACKET_LAST.
+ * All functions below take the handle. A receive has one entry of at least so many bytes as a WQE has strides and a
+ * stride has bytes, of which so many are used. It completes by the packet, or failure, with MLX5_PACKET_LAST.
  *
- * So many entries of the completion queue are reserved as all receives have strides. If it has fewer, fewer receives may
- * be outstanding.
+ * So many entries of the completion queue are reserved as all receives have strides. If it has fewer, fewer receives
+ * may be outstanding.
  *
- * Checked: wq is of libmlx5 (MLX5_STATUS_NOT_MLX5); this process has taken over neither already (MLX5_STATUS_IN_USE); no
- * device has larger strides (MLX5_STATUS_INVALID_ARGUMENT); the completion queue has an entry for each stride of a receive
- * (MLX5_STATUS_CQ_TOO_SMALL); no event waits on a channel that the completion queue has alone (MLX5_STATUS_NOT_IDLE).
- * Where the context may give firmware commands also: wq is striding (MLX5_STATUS_WRONG_KIND), was made with these
- * attributes (MLX5_STATUS_INVALID_ARGUMENT), and is in the state IBV_WQS_RDY (MLX5_STATUS_WRONG_STATE).
+ * Checked: wq is of libmlx5 (MLX5_STATUS_NOT_MLX5); this process has taken over neither already (MLX5_STATUS_IN_USE);
+ * no device has larger strides (MLX5_STATUS_INVALID_ARGUMENT); the completion queue has an entry for each stride of a
+ * receive (MLX5_STATUS_CQ_TOO_SMALL); no event waits on a channel that the completion queue has alone
+ * (MLX5_STATUS_NOT_IDLE). Where the context may give firmware commands also: wq is striding (MLX5_STATUS_WRONG_KIND),
+ * was made with these attributes (MLX5_STATUS_INVALID_ARGUMENT), and is in the state IBV_WQS_RDY
+ * (MLX5_STATUS_WRONG_STATE).
  *
  * Not checked, the caller guarantees:
  * - No receive is outstanding. Without these commands also: wq is striding, was made with these attributes, and is in
  *   the state IBV_WQS_RDY.
  * - No other queue completes on the completion queue.
- * - Until the handle is ended, wq is alive, and nothing else posts receives to it, polls or arms the completion queue.
- *   wq is not moved to IBV_WQS_RESET.
+ * - Until the handle is ended, wq is alive, and nothing else posts receives to it, polls or arms the completion
+ *   queue. wq is not moved to IBV_WQS_RESET.
  *
- * Ownership: *taken belongs to the caller, who ends it by mlx5_packets_abandon() before wq is destroyed. Thread: any; no
- * other thread may use wq. Cost: system calls, allocates. */
+ * Ownership: *taken belongs to the caller, who ends it by mlx5_packets_abandon() before wq is destroyed. Thread: any;
+ * no other thread may use wq. Cost: system calls, allocates. */
 enum mlx5_status mlx5_packets_take_striding(struct ibv_wq *wq, const struct mlx5dv_striding_rq_init_attr *attributes,
 					    struct mlx5_packets **taken);
 
@@ -695,8 +701,9 @@ void mlx5_packets_abandon(struct mlx5_packets *packets);
 
 /* Posts receives as mlx5_rq_post() does. A packet that is longer than its receive fails it.
  *
- * Of a striding queue: until the packet with MLX5_PACKET_LAST, the program reads the memory only where packets were reported. MLX5_STATUS_TOO_MANY_SGES: more than one entry.
- * MLX5_STATUS_INVALID_ARGUMENT: it is too short. Thread: group. Cost: data path. */
+ * Of a striding queue: until the packet with MLX5_PACKET_LAST, the program reads the memory only where packets were
+ * reported. MLX5_STATUS_TOO_MANY_SGES: more than one entry. MLX5_STATUS_INVALID_ARGUMENT: it is too short.
+ * Thread: group. Cost: data path. */
 enum mlx5_status mlx5_packets_post(struct mlx5_packets *packets, const struct mlx5_receive *receives, uint32_t count,
 				   uint32_t *posted);
 
