@@ -13,6 +13,8 @@ pub fn whole(builder: Builder) -> Builder {
         .allowlist_var("MLX5.*")
         .blocklist_item("ibv_.*")
         .blocklist_item("IBV_.*")
+        // In `dv::newer`, for all headers.
+        .blocklist_function("mlx5dv_devx_uar_export_dmabuf_fd")
         // Packed and aligned to 4 at once, which bindgen turns into 20 bytes.
         .blocklist_item("mlx5_wqe_ctrl_seg")
         .derive_default(true)

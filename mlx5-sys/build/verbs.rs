@@ -133,6 +133,8 @@ pub fn whole(mut builder: Builder) -> Builder {
     }
     shape(builder)
         .allowlist_function("ibv_.*")
+        // In `verbs::newer`, for all headers.
+        .blocklist_function("ibv_dm_export_dmabuf_fd")
         .allowlist_type("ibv_.*")
         .allowlist_type("verbs_.*")
         .allowlist_type("ib_uverbs_access_flags")

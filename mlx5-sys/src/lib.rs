@@ -36,7 +36,8 @@
 //! # What a build needs
 //! A C linker. The bindings are in this package: those of rdma-core 44. Newer versions of rdma-core only
 //! add to them, which tests compare with the headers. A program opens the libraries of rdma-core 39 or
-//! newer at its first call, see [`load`]. Versions before 44 lack ten functions of `dv`, whose calls fail.
+//! newer at its first call, see [`load`]. Versions before 44 lack ten functions of `dv`, whose calls fail. Two
+//! functions are newer than the bindings, from rdma-core 62: those that export UARs and device memory as dma-bufs.
 //!
 //! # What a program needs
 //! Debian and Ubuntu: `ibverbs-providers`, with the feature `cm` also `librdmacm1`; Fedora: `libibverbs`,

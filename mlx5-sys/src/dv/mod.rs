@@ -5,13 +5,16 @@
 //! [`verbs`](crate::verbs).
 //!
 //! The files beside this one hold what bindgen cannot see: inline functions, and the names that
-//! `mlx5_api.h` defines as macros for those of the kernel's interface.
+//! `mlx5_api.h` defines as macros for those of the kernel's interface. `newer` has the functions of rdma-core 62,
+//! which older libraries lack: their calls return -1 then and set `errno` to `ENOSYS`.
 
 mod alias;
 mod inline;
+mod newer;
 
 pub use alias::*;
 pub use inline::*;
+pub use newer::*;
 
 #[allow(
     missing_docs,

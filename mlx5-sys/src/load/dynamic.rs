@@ -2,14 +2,17 @@
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
+#[cfg(not(feature = "link"))]
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::Library;
 
 /// The handle of a library that was opened, or null.
+#[cfg(not(feature = "link"))]
 type Handle = AtomicPtr<c_void>;
 
 /// Returns the loader's name of a library, and its handle.
+#[cfg(not(feature = "link"))]
 fn of(library: Library) -> (&'static CStr, &'static Handle) {
     static VERBS: Handle = Handle::new(null_mut());
     static MLX5: Handle = Handle::new(null_mut());
@@ -26,6 +29,7 @@ fn of(library: Library) -> (&'static CStr, &'static Handle) {
 /// Opens a library, if it is not open yet. Returns its handle, or null.
 ///
 /// Threads that open it at the same time get the same handle from the loader.
+#[cfg(not(feature = "link"))]
 pub fn open(library: Library) -> *mut c_void {
     let (name, handle) = of(library);
     let opened = handle.load(Ordering::Acquire);
@@ -40,12 +44,22 @@ pub fn open(library: Library) -> *mut c_void {
     opened
 }
 
+/// Returns the handle in which functions of a library are looked up. `None` without the library.
+#[cfg(not(feature = "link"))]
+fn handle(library: Library) -> Option<*mut c_void> {
+    Some(open(library)).filter(|handle| !handle.is_null())
+}
+
+/// Returns the handle in which functions of a library are looked up: that of all libraries that are linked.
+/// `None` in a program whose libraries are linked statically: it has no loader.
+#[cfg(feature = "link")]
+fn handle(_: Library) -> Option<*mut c_void> {
+    (!cfg!(target_feature = "crt-static")).then_some(libc::RTLD_DEFAULT)
+}
+
 /// Returns the address of a function in a library, or null: `name` with the version `version`.
 pub fn find(library: Library, name: &CStr, version: &CStr) -> *mut c_void {
-    let handle = open(library);
-    if handle.is_null() {
-        return null_mut();
-    }
+    let Some(handle) = handle(library) else { return null_mut() };
     // SAFETY: the handle is of a library that stays open, and both names are C strings.
     #[cfg(target_env = "gnu")]
     return unsafe { libc::dlvsym(handle, name.as_ptr(), version.as_ptr()) };
@@ -59,6 +73,7 @@ pub fn find(library: Library, name: &CStr, version: &CStr) -> *mut c_void {
 }
 
 /// Returns the words of the loader about the last call of this thread that failed.
+#[cfg(not(feature = "link"))]
 pub fn last_error() -> String {
     // SAFETY: it has no conditions. The text is valid until the thread's next call of the loader.
     let text = unsafe { libc::dlerror() };

@@ -1,6 +1,5 @@
 //! Functions of the C libraries: found at the first call, or by the linker.
 
-#[cfg(not(feature = "link"))]
 mod found {
     use core::ffi::{CStr, c_char, c_int, c_void};
     use core::marker::PhantomData;
@@ -52,7 +51,7 @@ mod found {
         fn find(&self) -> *mut c_void {
             let address = dynamic::find(self.library, self.name, self.version);
             if address.is_null() {
-                let is_open = !dynamic::open(self.library).is_null();
+                let is_open = self.library.open().is_ok();
                 // SAFETY: libc gives the address of this thread's errno.
                 unsafe {
                     *libc::__errno_location() = if is_open { libc::ENOSYS } else { libc::ELIBACC };
@@ -104,7 +103,6 @@ mod found {
     }
 }
 
-#[cfg(not(feature = "link"))]
 pub use found::{Absent, Function};
 
 /// Declares functions of a [`Library`](crate::load::Library): `"VERSION" fn name(…) -> …;`.
@@ -119,11 +117,12 @@ macro_rules! functions {
     };
 }
 
-/// Declares functions of a [`Library`](crate::load::Library): `"VERSION" fn name(…) -> …;`.
+/// Declares functions that only newer versions of a [`Library`](crate::load::Library) than that of the bindings
+/// have: `"VERSION" fn name(…) -> …;`.
 ///
-/// Without the feature `link`, each finds the library's function at its first call.
-#[cfg(not(feature = "link"))]
-macro_rules! functions {
+/// Each finds the library's function at its first call, also with the feature `link`: the linker would refuse
+/// a library without it.
+macro_rules! newer_functions {
     ($library:ident; $(
         $version:literal fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;
     )*) => {
@@ -136,11 +135,11 @@ macro_rules! functions {
             pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
                 use $crate::load::{Absent, Function, Library};
 
-                const NAME: &::core::ffi::CStr = $crate::load::functions!(@c stringify!($name));
-                const VERSION: &::core::ffi::CStr = $crate::load::functions!(@c $version);
-                // SAFETY: the bindings have the type of the header, and the version that was its
-                // default in the library.
+                const NAME: &::core::ffi::CStr = $crate::load::newer_functions!(@c stringify!($name));
+                const VERSION: &::core::ffi::CStr = $crate::load::newer_functions!(@c $version);
                 static FUNCTION: Function<unsafe extern "C" fn($($type),*) $(-> $result)?> =
+                    // SAFETY: the declaration has the type of the header, and the version that was its
+                    // default in the library.
                     unsafe { Function::new(Library::$library, NAME, VERSION) };
                 match FUNCTION.get() {
                     // SAFETY: the caller keeps the library's contract.
@@ -150,12 +149,12 @@ macro_rules! functions {
             }
         )*
 
-        #[cfg(test)]
+        #[cfg(all(test, not(feature = "link")))]
         #[test]
         fn the_library_has_each_function_in_its_version() {
             const FUNCTIONS: &[$crate::load::tests::Listed] = &[$((
-                $crate::load::functions!(@c stringify!($name)),
-                $crate::load::functions!(@c $version),
+                $crate::load::newer_functions!(@c stringify!($name)),
+                $crate::load::newer_functions!(@c $version),
             )),*];
             $crate::load::tests::has_each($crate::load::Library::$library, FUNCTIONS);
         }
@@ -165,6 +164,17 @@ macro_rules! functions {
             Ok(text) => text,
             Err(_) => panic!("a name has no zero byte"),
         }
+    };
+}
+pub(crate) use newer_functions;
+
+/// Declares functions of a [`Library`](crate::load::Library): `"VERSION" fn name(…) -> …;`.
+///
+/// Without the feature `link`, each finds the library's function at its first call.
+#[cfg(not(feature = "link"))]
+macro_rules! functions {
+    ($($declarations:tt)*) => {
+        $crate::load::newer_functions! { $($declarations)* }
     };
 }
 #[cfg(not(feature = "bindgen"))]

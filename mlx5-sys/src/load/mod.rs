@@ -16,17 +16,16 @@
 //! | A forked child may make the first call | this module has no lock that another thread could hold. The loader has one: no other thread may have been in it at the fork |
 //! | An address stays valid | no library is ever closed |
 //!
-//! With the feature `link`, the linker finds the functions, and every library is there from the start.
+//! With the feature `link`, the linker finds the functions, and every library is there from the start. Functions
+//! that are newer than the bindings are still found at their first call, in the libraries that are linked.
 
-#[cfg(not(feature = "link"))]
 mod dynamic;
 mod function;
 mod library;
 
 #[cfg(not(feature = "bindgen"))]
 pub(crate) use function::functions;
-#[cfg(not(feature = "link"))]
-pub(crate) use function::{Absent, Function};
+pub(crate) use function::{Absent, Function, newer_functions};
 pub use library::{Library, MissingLibrary};
 
 #[cfg(all(test, not(feature = "link")))]

@@ -15,9 +15,11 @@
 //! the inline functions of rdma-sys find no provider that has any extended function.
 //!
 //! Besides there is what rdma-sys lacks: [`ibv_query_gid_ex`], [`ibv_query_gid_table`],
-//! [`ibv_flow_label_to_udp_sport`], `IBV_LINK_LAYER_*` and `IBV_QPF_GRH_REQUIRED`.
+//! [`ibv_flow_label_to_udp_sport`], `IBV_LINK_LAYER_*` and `IBV_QPF_GRH_REQUIRED`, and a function of
+//! rdma-core 62, [`ibv_dm_export_dmabuf_fd`]: with older libraries it returns -1 and sets `errno` to `ENOSYS`.
 
 mod inline;
+mod newer;
 mod supplement;
 pub(crate) mod types;
 
@@ -75,6 +77,7 @@ pub use inline::{
     ibv_wr_set_inline_data, ibv_wr_set_inline_data_list, ibv_wr_set_sge, ibv_wr_set_sge_list,
     ibv_wr_set_ud_addr, ibv_wr_set_xrc_srqn, ibv_wr_start,
 };
+pub use newer::ibv_dm_export_dmabuf_fd;
 pub use supplement::*;
 
 #[cfg(all(test, feature = "bindgen"))]
