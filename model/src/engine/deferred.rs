@@ -1,8 +1,8 @@
-//! Stores made by signal handlers, kept until a thread in the device executes them.
+//! Stores made by signal handlers and by devices, kept until a thread in the device executes them.
 //!
 //! A handler may have interrupted the allocator, whose locks its thread then holds, and executing a
 //! store allocates. So a handler's store is not executed in place. It is recorded here without
-//! allocating. The next thread in the device executes the recorded stores first, in their order.
+//! allocating. The next thread in the device executes the recorded stores first, in their order. A store of a device is kept because its thread may be in another device.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::card::Card;
 /// Stores to one device that may wait.
 const ROOM: usize = 1024;
 /// Longest store that may wait.
-const LONGEST: usize = 64;
+pub(super) const LONGEST: usize = 64;
 
 /// A page of registers.
 pub(crate) trait Registers: Sync {
@@ -70,12 +70,22 @@ impl Deferred {
     /// Puts a store behind the others; `false` if there is no room.
     pub(super) fn put(&self, store: Store) -> bool {
         let mut stores = self.hold();
-        if stores.len() == ROOM {
+        if stores.len() >= ROOM {
             return false;
         }
+        self.push(&mut stores, store);
+        true
+    }
+
+    /// Puts a store of a device behind the others. May allocate: devices do, and no handler of the program
+    /// runs in a thread that is in one. Their stores are few, since each thread in a device takes them out.
+    pub(super) fn put_from_device(&self, store: Store) {
+        self.push(&mut self.hold(), store);
+    }
+
+    fn push(&self, stores: &mut VecDeque<Store>, store: Store) {
         stores.push_back(store);
         self.count.store(stores.len(), Ordering::Relaxed);
-        true
     }
 
     /// Puts stores behind the others, as many as there is room for and are not too long. Returns

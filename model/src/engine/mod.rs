@@ -325,6 +325,23 @@ impl Engine {
         all.then_some(())
     }
 
+    /// Leaves a store for a device, at most [`deferred::LONGEST`] bytes. The caller is in a device: in this
+    /// one or in another one. It executes the store before its entry returns, or another thread does that is
+    /// in the device.
+    ///
+    /// # Panics
+    /// If there is no such device, or the store is longer.
+    pub(crate) fn leave_store(
+        &self,
+        card: usize,
+        page: &'static dyn Registers,
+        offset: usize,
+        bytes: &[u8],
+    ) {
+        let store = deferred::Store::new(page, offset, bytes).expect("a store of a few words");
+        self.devices[card].work.deferred.put_from_device(store);
+    }
+
     /// Calls `work` while no thread is in any device.
     pub(crate) fn while_stopped<R>(&self, work: impl FnOnce() -> R) -> R {
         let shield = Shield::new();

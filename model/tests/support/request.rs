@@ -217,6 +217,8 @@ pub const METHODS: &[Method] = &[
     Method { object: 10, method: 0, required: &[(0, Handle)], optional: &[] },
     // ASYNC_EVENT: ALLOC
     Method { object: 16, method: 0, required: &[(0, New)], optional: &[] },
+    // DMABUF: ALLOC
+    Method { object: 18, method: 0, required: &[(0, New), (1, In(8, 8))], optional: &[] },
     // MLX5 DEVX: OTHER, QUERY_EQN
     Method {
         object: 0x1000,

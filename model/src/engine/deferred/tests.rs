@@ -39,6 +39,24 @@ fn stores_keep_their_order_and_bytes_over_many_laps() {
 }
 
 #[test]
+fn stores_of_devices_need_no_room_and_keep_their_place() {
+    static LOG: Log = Log(Mutex::new(Vec::new()));
+    let (queue, mut card) = (Deferred::new(), Rig::on(Link::InfiniBand).card);
+    let store = |n: usize| Store::new(&LOG, n, &[1]).unwrap();
+    for n in 0..ROOM {
+        assert!(queue.put(store(n)));
+    }
+    queue.put_from_device(store(ROOM));
+    queue.put_from_device(store(ROOM + 1));
+    assert!(!queue.put(store(0)), "a handler's has to wait");
+    while let Some(store) = queue.take() {
+        store.execute(&mut card);
+    }
+    let offsets: Vec<usize> = LOG.0.lock().unwrap().iter().map(|(offset, _)| *offset).collect();
+    assert_eq!(offsets, (0..ROOM + 2).collect::<Vec<_>>());
+}
+
+#[test]
 fn threads_put_at_the_same_time() {
     static LOG: Log = Log(Mutex::new(Vec::new()));
     let (queue, mut card) = (Deferred::new(), Rig::on(Link::InfiniBand).card);

@@ -274,6 +274,8 @@ const METHODS: &[Method] = methods! {
     }
     // UVERBS_OBJECT_ASYNC_EVENT
     16 0 device::alloc_events { must 0 => Kind::NewHandle; }
+    // UVERBS_OBJECT_DMABUF
+    18 0 dmabuf::export { must 0 => Kind::NewHandle; must 1 => EIGHT; }
     // MLX5_IB_OBJECT_DEVX
     0x1000 0x1000 devx::other { must 0x1000 => COMMAND; must 0x1001 => REPLY; }
     0x1000 0x1002 devx::query_eqn { must 0x1000 => FOUR; must 0x1001 => Kind::Out(4); }

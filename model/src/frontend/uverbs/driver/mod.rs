@@ -7,14 +7,15 @@
 //! show, and `watch` has ports follow the addresses of their interfaces.
 //!
 //! `registers` are the pages that programs store to; `poll` looks at those in plain memory. `umem` is memory
-//! that a device may reach, which `pins` keeps at hand whatever the program maps in its place, and `mapping`
-//! is such memory behind a descriptor.
+//! that a device may reach, which `pins` keeps at hand whatever the program maps in its place. `mapping`
+//! is such memory behind a descriptor, and `exports` are pages of devices behind one.
 
 mod boot;
 pub(super) mod clock;
 pub(super) mod command;
 pub(super) mod counters;
 pub(super) mod event;
+pub(super) mod exports;
 pub(super) mod function;
 pub(super) mod gids;
 pub(super) mod mapping;

@@ -18,6 +18,7 @@ use libc::{c_int, c_void};
 
 use super::super::process::errno::{Errno, Result, last};
 use super::super::process::lock;
+use super::exports::Exports;
 use super::umem::{self};
 use crate::memory::{Fault, Memory, ProcessMemory};
 use crate::private::system;
@@ -26,6 +27,8 @@ use crate::private::system;
 const SPACE: u32 = 57;
 /// Spaces there can be, with space 0.
 const SPACES: u64 = 63;
+/// The space of pages that devices have exported, which `exports` knows.
+pub(super) const EXPORTS: u64 = SPACES;
 
 /// Pinned segments of all processes of this address space: zero means that there is nothing to do
 /// when memory is unmapped.
@@ -37,7 +40,7 @@ pub(crate) fn are_there() -> bool {
 }
 
 /// Bus address of an address in a space.
-fn bus(space: u64, address: u64) -> u64 {
+pub(super) fn bus(space: u64, address: u64) -> u64 {
     space << SPACE | address
 }
 
@@ -376,6 +379,7 @@ impl Aside {
 pub(super) struct Bus {
     pub memory: ProcessMemory,
     pub pins: Arc<Pins>,
+    pub exports: Arc<Exports>,
 }
 
 impl Bus {
@@ -401,12 +405,23 @@ impl Bus {
     }
 }
 
+/// Returns whether an address is that of a page that a device has exported.
+fn is_exported(address: u64) -> bool {
+    address >> SPACE == EXPORTS
+}
+
 impl Memory for Bus {
     fn read(&self, address: u64, to: &mut [u8]) -> std::result::Result<(), Fault> {
+        if is_exported(address) {
+            return self.exports.read(self.memory, address, to);
+        }
         self.access(address, to.len(), |at, bytes| self.memory.read(at, &mut to[bytes]))
     }
 
     fn write(&self, address: u64, from: &[u8]) -> std::result::Result<(), Fault> {
+        if is_exported(address) {
+            return self.exports.write(self.memory, address, from);
+        }
         self.access(address, from.len(), |at, bytes| self.memory.write(at, &from[bytes]))
     }
 
@@ -415,6 +430,9 @@ impl Memory for Bus {
         address: u64,
         change: &mut dyn FnMut([u8; 8]) -> [u8; 8],
     ) -> std::result::Result<[u8; 8], Fault> {
+        if is_exported(address) {
+            return self.exports.update(self.memory, address, change);
+        }
         let mut old = [0; 8];
         // Eight bytes aligned to eight lie on one page.
         self.access(address & !7, 8, |at, bytes| {
@@ -425,6 +443,9 @@ impl Memory for Bus {
     }
 
     fn publish(&self, address: u64, from: &[u8]) -> std::result::Result<(), Fault> {
+        if is_exported(address) {
+            return self.exports.write(self.memory, address, from);
+        }
         self.access(address, from.len(), |at, bytes| self.memory.publish(at, &from[bytes]))
     }
 }

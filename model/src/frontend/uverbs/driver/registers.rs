@@ -20,6 +20,7 @@ use super::function::Function;
 use crate::card::{Card, Profile};
 use crate::engine::{Engine, Stores};
 use crate::private::system;
+use crate::queue::blueflame_end;
 
 /// A register page.
 pub(crate) struct Page {
@@ -163,16 +164,61 @@ impl crate::engine::Registers for Page {
 }
 
 impl Page {
-    /// Makes a store to the device's register.
-    fn make(&self, card: &mut Card, offset: usize, bytes: &[u8]) {
-        let uar = self.uar.load(Ordering::Acquire);
-        crate::stores::made(uar, offset, bytes);
+    /// Reads what was stored last, as a device does that reaches the page by a dma-buf.
+    ///
+    /// # Panics
+    /// If the bytes are not inside the page.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        let part = self.part(offset, to.len());
+        for (index, byte) in to.iter_mut().enumerate() {
+            // SAFETY: `part` has as many bytes as `to`, of a mapping that is never unmapped. The program may
+            // write the page meanwhile, through another mapping: the load is volatile.
+            *byte = unsafe { part.add(index).read_volatile() };
+        }
+    }
+
+    /// Takes a write of a device, which reaches the page by a dma-buf. It arrives in words, but in pieces of
+    /// 64 bytes where WQEs are copied to. The caller is in a device, maybe in this one, so the stores are
+    /// executed behind it; where stores are not trapped, as those of the program.
+    ///
+    /// # Panics
+    /// If the bytes are not inside the page.
+    pub fn write(&'static self, offset: usize, from: &[u8]) {
+        let mut done = 0;
+        while done < from.len() {
+            let at = offset + done;
+            let piece = if blueflame_end(at).is_some() { 64 } else { 8 };
+            let length = (piece - at % piece).min(from.len() - done);
+            let bytes = &from[done..done + length];
+            done += length;
+            match self.mode {
+                Mode::Trapped => self.engine.leave_store(self.function, self, at, bytes),
+                Mode::Polled | Mode::Manual => self.put(at, bytes),
+            }
+        }
+    }
+
+    /// Puts bytes on the page.
+    fn put(&self, offset: usize, bytes: &[u8]) {
         let part = self.part(offset, bytes.len());
+        if let (0, Ok(word)) = (offset % 8, <[u8; 8]>::try_from(bytes)) {
+            // SAFETY: an aligned word of the model's mapping, which is never unmapped. The program may write
+            // the page meanwhile, through another mapping.
+            let place = unsafe { AtomicU64::from_ptr(part.cast()) };
+            return place.store(u64::from_ne_bytes(word), Ordering::Release);
+        }
         for (index, byte) in bytes.iter().enumerate() {
             // SAFETY: `part` has as many bytes as `bytes`, of a mapping that is never unmapped. The
             // program may read the page meanwhile, through another mapping: the store is volatile.
             unsafe { part.add(index).write_volatile(*byte) };
         }
+    }
+
+    /// Makes a store to the device's register.
+    fn make(&self, card: &mut Card, offset: usize, bytes: &[u8]) {
+        let uar = self.uar.load(Ordering::Acquire);
+        crate::stores::made(uar, offset, bytes);
+        self.put(offset, bytes);
         card.store(uar, offset, bytes);
     }
 }

@@ -10,6 +10,7 @@ use super::super::process::{in_children, lock, own_process};
 use super::super::tree::config::{Config, Time};
 use super::super::tree::discovery::{Discovery, discovery};
 use super::super::tree::table::GidTable;
+use super::exports::Exports;
 use super::function::{Function, Interrupts};
 use super::pins::Bus;
 use super::registers::Registers;
@@ -40,6 +41,8 @@ pub(crate) struct Running {
     pub registers: Registers,
     /// Memory that the devices may reach.
     pub pinned: Pinned,
+    /// Pages of the devices that programs have exported.
+    pub exports: Arc<Exports>,
     /// Held while the addresses of ports change, to the end.
     addresses: Mutex<()>,
     /// Connections, once an event channel was opened.
@@ -147,7 +150,8 @@ impl Running {
         // those of memory that the program has registered. No reference covers that memory while a
         // device may access it.
         let memory = unsafe { ProcessMemory::new(guarded) };
-        let memory = Arc::new(Bus { memory, pins: pinned.pins.clone() });
+        let exports = Arc::<Exports>::default();
+        let memory = Arc::new(Bus { memory, pins: pinned.pins.clone(), exports: exports.clone() });
         let host = (offer.config.time == Time::Virtual).then(Arc::<VirtualTime>::default);
         // Virtual time repeats a run, with all its numbers.
         let seed = if host.is_some() { 0 } else { seed() };
@@ -220,6 +224,7 @@ impl Running {
             functions,
             registers: Registers::new()?,
             pinned,
+            exports,
             addresses: Mutex::default(),
             manager: OnceLock::new(),
         })

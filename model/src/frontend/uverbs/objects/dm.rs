@@ -3,13 +3,16 @@
 //! The window of each device is an anonymous file. The device reaches it through a mapping of the
 //! model's, the program through mappings of the pages that it was given.
 
+use std::sync::Arc;
+
 use libc::{c_int, c_void, off_t, size_t};
 use mlx5_sys::ifc::{alloc_memic_in, alloc_memic_out, dealloc_memic_in, dealloc_memic_out, opcode};
 
 use super::super::driver::command::Command;
+use super::super::driver::exports::{Export, Shares, Target};
 use super::super::process::errno::{Errno, Result, last};
 use super::super::request::ioctl::Attributes;
-use super::file::{CommandFile, Object, Turn};
+use super::file::{CommandFile, Object, State, Turn};
 use crate::object::Memic;
 use crate::private::system;
 
@@ -25,6 +28,8 @@ pub(crate) struct Dm {
     pub start: u64,
     /// Bytes asked for.
     pub length: u64,
+    /// Its dma-bufs.
+    shares: Shares,
 }
 
 impl Dm {
@@ -36,6 +41,11 @@ impl Dm {
     /// Its first page in the window.
     fn page(&self) -> u64 {
         (self.start - Memic::WINDOW) / PAGE
+    }
+
+    /// How many pages it has.
+    fn pages(&self) -> u64 {
+        (self.start % PAGE + self.length).div_ceil(PAGE)
     }
 }
 
@@ -82,7 +92,7 @@ pub(crate) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Resul
         other => other,
     })?;
     let start = alloc_memic_out::MEMIC_START_ADDR.get(&reply);
-    let dm = Dm { start, length };
+    let dm = Dm { start, length, shares: Shares::default() };
     attributes.put(0x1000, &(start % PAGE).to_ne_bytes())?;
     attributes.put(0x1001, &(dm.page() as u16).to_ne_bytes())?;
     let handle = state.enter(dm);
@@ -95,6 +105,7 @@ impl Object for Dm {
     }
 
     fn destroy(&self, file: &CommandFile, uid: u16) -> Result<Vec<u8>> {
+        self.shares.revoke();
         let mut command =
             Command::new(opcode::DEALLOC_MEMIC, dealloc_memic_in::SIZE, dealloc_memic_out::SIZE);
         command.set(dealloc_memic_in::UID, uid);
@@ -118,6 +129,18 @@ pub(super) fn page(offset: u64) -> Option<u64> {
     (offset >> 8 & 0xff == COMMAND).then_some(offset & 0xff | offset >> 16 << 8)
 }
 
+/// Exports the device memory of the file that begins on a page of the window as a dma-buf.
+pub(super) fn export(file: &CommandFile, state: &State, page: u64) -> Option<Arc<Export>> {
+    state.find(|dm: &Dm| {
+        let first = file.function().window().address + page * PAGE;
+        let own = (dm.page() == page)
+            .then(|| Export::new(&file.running.exports, Target::Memory(first), dm.pages() * PAGE));
+        let export = Arc::new(own?);
+        dm.shares.add(&export);
+        Some(export)
+    })
+}
+
 /// Maps pages of the window that all belong to one allocation of the file.
 ///
 /// # Safety
@@ -131,10 +154,7 @@ pub(super) unsafe fn map(
     page: u64,
 ) -> Result<*mut c_void> {
     let pages = (length as u64).div_ceil(PAGE);
-    let own = |dm: &Dm| {
-        let count = (dm.start % PAGE + dm.length).div_ceil(PAGE);
-        dm.page() == page && pages <= count
-    };
+    let own = |dm: &Dm| dm.page() == page && pages <= dm.pages();
     if !file.state().any(own) {
         return Err(Errno::EINVAL);
     }

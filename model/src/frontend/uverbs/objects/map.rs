@@ -11,7 +11,7 @@ use super::super::process::errno::{Errno, Result, last, set_errno};
 use super::super::process::trap::{self, PAGE};
 use super::super::tree::config::Mode;
 use super::file::CommandFile;
-use super::{dm, mappings, uar};
+use super::{dm, dmabuf, mappings, uar};
 use crate::engine::Shield;
 use crate::private::system;
 
@@ -35,7 +35,9 @@ pub(crate) unsafe fn map(
 ) -> *mut c_void {
     let _shield = Shield::new();
     let Some(file) = Descriptors::own().get_as::<CommandFile>(fd) else {
-        set_errno(libc::ENODEV);
+        // A dma-buf of a device's pages cannot be mapped.
+        let error = if dmabuf::is_export(fd) { Errno::EINVAL } else { Errno::ENODEV };
+        set_errno(error.0);
         return libc::MAP_FAILED;
     };
     let mapped = (|| {

@@ -7,7 +7,6 @@ use mlx5_sys::ifc::{
 };
 
 use super::super::driver::command::Command;
-use super::super::driver::mapping::Mapping;
 use super::super::driver::umem::{PAGE, Umem};
 use super::super::process::errno::{Errno, Result};
 use super::super::process::user;
@@ -15,6 +14,7 @@ use super::super::request::abi::{RegMr, RegMrReply, ReregMr, ReregMrReply};
 use super::super::request::ioctl::Attributes;
 use super::super::request::legacy::Request;
 use super::dm::Dm;
+use super::dmabuf::DmaBuf;
 use super::file::{CommandFile, Object, Turn};
 use super::keys::Kind;
 use super::pd::Pd;
@@ -41,8 +41,8 @@ enum Held {
     Pinned(Umem),
     /// ODP: it does not stay. The device accesses what the process has there at the moment.
     OnDemand,
-    /// The memory is a mapping of the model's own.
-    DmaBuf { _mapping: Mapping },
+    /// The memory is behind a descriptor.
+    DmaBuf { _memory: DmaBuf },
     /// The memory is the device's own.
     Device,
 }
@@ -193,10 +193,10 @@ fn over_device(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
     finish(file, uid, asked, (command, variant), Held::Device)
 }
 
-/// Creates the region over a mapping of the model's own, which is unmapped with it.
-pub(super) fn over_mapping(
+/// Creates the region over memory behind a descriptor, which it keeps.
+pub(super) fn over_dmabuf(
     file: &CommandFile,
-    mapping: Mapping,
+    (memory, start): (DmaBuf, u64),
     (pd, pdn, uid): (u32, u32, u16),
     (length, iova): (u64, u64),
     access: u32,
@@ -205,9 +205,8 @@ pub(super) fn over_mapping(
     if access & access::ON_DEMAND != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let start = mapping.start;
     let asked = Asked { pd, pdn, start, length, iova, access, key: None };
-    build(file, uid, asked, Held::DmaBuf { _mapping: mapping })
+    build(file, uid, asked, Held::DmaBuf { _memory: memory })
 }
 
 /// Creates a region over pages at addresses of the process.

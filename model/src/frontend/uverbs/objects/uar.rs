@@ -1,8 +1,11 @@
 //! UARs: register pages that programs allocate.
 
+use std::sync::Arc;
+
 use mlx5_sys::ifc::{alloc_uar_in, alloc_uar_out, dealloc_uar_in, dealloc_uar_out, opcode};
 
 use super::super::driver::command::Command;
+use super::super::driver::exports::{Export, Exports, Shares, Target};
 use super::super::driver::poll;
 use super::super::driver::registers::Page;
 use super::super::process::errno::{Errno, Result};
@@ -21,6 +24,8 @@ pub(crate) struct Uar {
     pub number: u32,
     /// Its page.
     pub page: &'static Page,
+    /// Its dma-bufs.
+    shares: Shares,
 }
 
 /// The kinds of pages that programs get.
@@ -64,7 +69,7 @@ pub(crate) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Resul
     if file.mode == Mode::Polled {
         poll::start(&file.running.registers);
     }
-    let handle = state.enter(Uar { number, page });
+    let handle = state.enter(Uar { number, page, shares: Shares::default() });
     attributes.put(0x1002, &((FIRST + page.index) * PAGE as u64).to_ne_bytes())?;
     attributes.put(0x1003, &(PAGE as u32).to_ne_bytes())?;
     attributes.put(0x1004, &number.to_ne_bytes())?;
@@ -77,6 +82,7 @@ impl Object for Uar {
     }
 
     fn destroy(&self, file: &CommandFile, uid: u16) -> Result<Vec<u8>> {
+        self.shares.revoke();
         free(file, uid, self.number)?;
         self.page.free();
         Ok(Vec::new())
@@ -95,6 +101,17 @@ fn free(file: &CommandFile, uid: u16, number: u32) -> Result<()> {
 pub(super) fn at(state: &State, offset: u64) -> Option<&'static Page> {
     let index = offset.checked_sub(FIRST)?;
     state.find(|uar: &Uar| (uar.page.index == index).then_some(uar.page))
+}
+
+/// Exports the register page at a page offset of `mmap` as a dma-buf, if it is one of this file's.
+pub(super) fn export(exports: &Arc<Exports>, state: &State, offset: u64) -> Option<Arc<Export>> {
+    let index = offset.checked_sub(FIRST)?;
+    state.find(|uar: &Uar| {
+        let page = (uar.page.index == index).then_some(uar.page)?;
+        let export = Arc::new(Export::new(exports, Target::Registers(page), PAGE as u64));
+        uar.shares.add(&export);
+        Some(export)
+    })
 }
 
 /// Checks that a UAR number is one of this file's.

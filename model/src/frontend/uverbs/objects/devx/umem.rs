@@ -2,6 +2,7 @@
 
 use mlx5_sys::ifc::{Field, create_umem_in, create_umem_out, destroy_umem_in, opcode, umem};
 
+use super::super::dmabuf;
 use super::super::file::{CommandFile, Object, Turn};
 use crate::frontend::uverbs::driver::command::Command;
 use crate::frontend::uverbs::driver::mapping::Mapping;
@@ -59,6 +60,12 @@ pub(crate) fn register(file: &CommandFile, attributes: &mut Attributes) -> Resul
             let pinned =
                 Umem::pin(&file.running.pinned, address, length, access & LOCAL_WRITE != 0)?;
             (Memory::Pinned(pinned), address)
+        }
+        Some(fd) if dmabuf::is_export(fd) => {
+            return Err(Errno::EOPNOTSUPP.because(format_args!(
+                "mlx5dv_devx_umem_reg_ex refused: a dma-buf of UARs or device memory cannot be pinned; \
+                 register it by ibv_reg_dmabuf_mr"
+            )));
         }
         Some(fd) => {
             let mapping = Mapping::new(fd, address, length)?;
