@@ -1,19 +1,20 @@
 //! UARs: pages of doorbell registers that queues made by command ring.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use mlx5_sys::dv::{
     MLX5DV_UAR_ALLOC_TYPE_BF, MLX5DV_UAR_ALLOC_TYPE_NC, mlx5dv_devx_alloc_uar,
-    mlx5dv_devx_free_uar, mlx5dv_devx_uar,
+    mlx5dv_devx_free_uar, mlx5dv_devx_uar, mlx5dv_devx_uar_export_dmabuf_fd,
 };
 use mlx5_sys::ifc::cmd_hca_cap;
 
 use crate::error::{Cause, Devx, Error, Result, non_null};
 use crate::ib::capability::Group;
 use crate::ring::UarMapping;
-use crate::verbs::{Context, keep_from_children};
+use crate::verbs::{Context, exported, keep_from_children};
 
 /// How a UAR is mapped, and whether it is shared.
 ///
@@ -227,6 +228,56 @@ impl Uar {
     /// Returns the size of each of the register's two BlueFlame buffers in bytes; 0 if it has none.
     pub fn blue_flame(&self) -> usize {
         self.inner.half
+    }
+
+    /// Exports its page as a dma-buf, by which another device rings the doorbells of queues that are made with
+    /// this `Uar`: a GPU that posts to an [`EngineQueue`](crate::expert::EngineQueue), or an HCA by
+    /// [`register_dmabuf`](crate::verbs::ProtectionDomain::register_dmabuf). The dma-buf has the size of a
+    /// page, and the register is in it at [`dmabuf_offset`](Self::dmabuf_offset).
+    ///
+    /// Every kind can be exported: it says how this processor maps the page. libmlx5 puts several registers
+    /// on a page, of other UARs of this opened device, too. The importer reaches all of them, and may
+    /// store to none but this one. With [`UarKind::NonCached`], all queues of the opened device share it.
+    ///
+    /// A processor cannot map the dma-buf. Only devices that reach the HCA over PCIe import it, and drivers that
+    /// follow its revocation: it cannot be pinned, and so not be a [`Umem`](crate::devx::Umem).
+    ///
+    /// The descriptor is independent of `self`. libmlx5 keeps pages until the context is closed. Then the
+    /// kernel revokes the dma-buf, and whoever has imported it reaches nothing by it any more. Before that,
+    /// libmlx5 may give the register of a dropped `Uar` to another queue. So keep the `Uar`, or a queue that
+    /// is made with it, until the other device stores no more.
+    ///
+    /// ```
+    /// # use mlx5_model as _;
+    /// # let context = mlx5::verbs::Context::open_first()?;
+    /// use mlx5::devx::{Uar, UarKind};
+    ///
+    /// let uar = Uar::new(&context, UarKind::NonCachedDedicated)
+    ///     .or_else(|_| Uar::new(&context, UarKind::BlueFlame))?;
+    /// match uar.export_dmabuf() {
+    ///     // To the driver of the other device, which maps the page and adds the offset.
+    ///     Ok(page) => println!("{page:?}, register at {:#x}", uar.dmabuf_offset()),
+    ///     Err(error) => println!("{error}"), // with the versions that export it
+    /// }
+    /// # Ok::<(), mlx5::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Call`], with cause and cure: ENOSYS before rdma-core 62, EPROTONOSUPPORT before Linux 7.0,
+    /// EOPNOTSUPP if the kernel is built without `CONFIG_PCI_P2PDMA`, EMFILE.
+    #[doc(alias = "mlx5dv_devx_uar_export_dmabuf_fd")]
+    pub fn export_dmabuf(&self) -> Result<OwnedFd> {
+        // SAFETY: the UAR is allocated. The call returns a new descriptor or -1.
+        unsafe {
+            let fd = mlx5dv_devx_uar_export_dmabuf_fd(self.inner.uar.as_ptr());
+            exported("mlx5dv_devx_uar_export_dmabuf_fd", fd)
+        }
+    }
+
+    /// Returns the offset of the register in an [exported](Self::export_dmabuf) dma-buf: from the start of its
+    /// page.
+    pub fn dmabuf_offset(&self) -> usize {
+        self.register().addr().get() - self.page().addr().get()
     }
 
     /// Returns the memory type of its page.

@@ -19,7 +19,8 @@ use crate::ib::INTERNAL;
 ///
 /// The addresses are those of this process. An engine that has others (a GPU) gets them from its own
 /// driver, which maps the memory for it. The doorbell register is on a UAR page, which is memory of
-/// the HCA.
+/// the HCA: for a queue pair that was made by command with a `Uar`, `Uar::export_dmabuf` exports the page, and
+/// `Uar::dmabuf_offset` is the offset of the register.
 ///
 /// An engine stores to the ring, to the second word of the record, and to the register, in this
 /// order, with the fences of `docs/ordering.md` between them. To a CQ that is not collapsed, it

@@ -2,14 +2,18 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use mlx5_sys::dv;
 use mlx5_sys::verbs::{
-    ibv_access_flags, ibv_alloc_dm, ibv_alloc_dm_attr, ibv_dm, ibv_free_dm, ibv_reg_dm_mr,
+    ibv_access_flags, ibv_alloc_dm, ibv_alloc_dm_attr, ibv_dm, ibv_dm_export_dmabuf_fd,
+    ibv_free_dm, ibv_reg_dm_mr,
 };
 
+use super::dmabuf::exported;
+use super::pages::page_size;
 use super::registration::{Registration, registered};
 use super::{Context, ProtectionDomain};
 use crate::doorbell::fence;
@@ -144,6 +148,34 @@ impl DeviceMemory {
     /// Returns the memory, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_dm> {
         self.inner.dm
+    }
+
+    /// Exports the memory as a dma-buf, by which another device reaches it: a GPU, or another HCA by
+    /// [`register_dmabuf`](ProtectionDomain::register_dmabuf). The dma-buf has whole pages, and the memory
+    /// begins in it at [`dmabuf_offset`](Self::dmabuf_offset). Other allocations may lie on the last page.
+    ///
+    /// A processor cannot map the dma-buf. Only devices that reach each other over PCIe import it, and drivers
+    /// that follow its revocation: it cannot be pinned, and so not be a [`Umem`](crate::devx::Umem).
+    ///
+    /// The descriptor is independent of `self`. When the memory is freed, the kernel revokes the dma-buf:
+    /// whoever has imported it reaches nothing by it any more. So keep the `DeviceMemory` for as long as the
+    /// other device works with it.
+    ///
+    /// # Errors
+    /// [`Error::Call`], with cause and cure: ENOSYS before rdma-core 62, EPROTONOSUPPORT before Linux 7.0,
+    /// EOPNOTSUPP if the kernel is built without `CONFIG_PCI_P2PDMA`, EMFILE.
+    #[doc(alias = "ibv_dm_export_dmabuf_fd")]
+    pub fn export_dmabuf(&self) -> Result<OwnedFd> {
+        // SAFETY: the memory is allocated. The call returns a new descriptor or -1.
+        unsafe {
+            let fd = ibv_dm_export_dmabuf_fd(self.inner.dm.as_ptr());
+            exported("ibv_dm_export_dmabuf_fd", fd)
+        }
+    }
+
+    /// Returns the offset of its first byte in an [exported](Self::export_dmabuf) dma-buf: its place in a page.
+    pub fn dmabuf_offset(&self) -> usize {
+        self.inner.mapped.addr().get() % page_size()
     }
 
     /// Stores eight bytes, in host byte order, by one store, without waiting for its arrival. The

@@ -1,7 +1,8 @@
-//! Memory regions over dma-bufs: memory of another device or exporter, named by a descriptor.
+//! Memory regions over dma-bufs: memory of another device or exporter, named by a descriptor. And the result of
+//! calls that export pages of the HCA as dma-bufs.
 
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use mlx5_sys::verbs::ibv_reg_dmabuf_mr;
 
@@ -48,12 +49,15 @@ impl ProtectionDomain {
     /// # Errors
     /// [`Error::Attribute`]. [`Error::Call`]: EOPNOTSUPP if the kernel's driver does not support it
     /// (before Linux 5.12, or an HCA without on-demand paging), EINVAL if `fd` is not a dma-buf or
-    /// is shorter.
+    /// is shorter, ENODEV if it is [exported](crate::verbs::DeviceMemory::export_dmabuf) memory of an HCA that
+    /// was freed.
     ///
     /// # Safety
     /// If the memory is also mapped into this process or another one, requests write only bytes that
-    /// these set apart for it, and that no Rust reference covers. With `REMOTE` rights, peers that are
-    /// told the key do the same.
+    /// these set apart for it, and that no Rust reference covers. If it is a UAR page, requests write
+    /// only to registers whose queues are set apart for it, such as that of an
+    /// [`EngineQueue`](crate::expert::EngineQueue). With `REMOTE` rights, peers that are told the key do the
+    /// same.
     #[doc(alias = "ibv_reg_dmabuf_mr")]
     pub unsafe fn register_dmabuf(
         &self,
@@ -103,6 +107,38 @@ impl ProtectionDomain {
         let registration = unsafe { Registration::new(mr, address, length, access, (), self) };
         Ok(DmaBufRegion { registration })
     }
+}
+
+/// Takes the descriptor of a dma-buf that a call of rdma-core 62 has exported, or returns why it failed.
+///
+/// Sources: `ibv_cmd_export_dmabuf_fd` of rdma-core, `uverbs_std_types_dmabuf.c` and `mlx5_ib_mmap_get_pfns`
+/// of Linux.
+///
+/// # Safety
+/// `fd` is the result of a call that returns a new descriptor, or a negative number with `errno` set.
+pub(crate) unsafe fn exported(call: &'static str, fd: libc::c_int) -> Result<OwnedFd> {
+    if fd >= 0 {
+        // SAFETY: the caller guarantees that the call has made the descriptor, so no other code owns it.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    let error = Error::last(call);
+    let cause = error.errno().and_then(|errno| match errno.0 {
+        libc::ENOSYS => Some(
+            "the installed libibverbs and libmlx5 are older than rdma-core 62 and cannot export dma-bufs; \
+             install rdma-core 62 or newer",
+        ),
+        libc::EPROTONOSUPPORT => Some(
+            "the kernel is older than Linux 7.0, whose mlx5_ib exports dma-bufs; boot Linux 7.0 or newer",
+        ),
+        libc::EOPNOTSUPP => Some(
+            "the kernel is built without PCI peer-to-peer memory; it needs CONFIG_PCI_P2PDMA",
+        ),
+        libc::EINVAL => Some(
+            "the kernel exports only UARs and device memory that it has made as objects, and this is none",
+        ),
+        _ => None,
+    });
+    Err(error.because(cause.map(Cause::Known)))
 }
 
 impl DmaBufRegion {

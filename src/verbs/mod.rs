@@ -84,6 +84,8 @@ pub(crate) use device::opened_device_name;
 pub use device::{Device, devices};
 pub use dm::{DeviceMemory, DeviceRegion};
 pub use dmabuf::DmaBufRegion;
+#[cfg(feature = "devx")]
+pub(crate) use dmabuf::exported;
 #[cfg(feature = "cm")]
 pub(crate) use event::wait_for;
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};

@@ -9,6 +9,7 @@ mod cq_kinds;
 mod dynamic;
 mod ends;
 mod events;
+mod exports;
 mod flow_counters;
 mod function;
 mod keys;
