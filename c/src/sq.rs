@@ -117,19 +117,18 @@ impl Sq {
         })
     }
 
-    /// Fails if a batch is open on the group, or if requests are prepared in this queue: nothing else
-    /// may be written to its ring.
+    /// Returns whether no batch is open on the group, and nothing is written ahead in this queue.
     #[inline(always)]
-    pub(crate) fn require_free(&self, cq: &mut Cq) -> Result {
-        cq.require_no_batch()?;
-        if self.prepared.get() == 0 { Ok(()) } else { self.make_free(cq) }
+    fn is_free(&self, cq: &Cq) -> bool {
+        cq.open.is_none() && self.prepared.get() == 0
     }
 
-    /// Takes forgotten requests out of the ring. Fails if requests are prepared.
-    #[cold]
-    #[inline(never)]
-    fn make_free(&self, cq: &mut Cq) -> Result {
+    /// Fails if a batch is open on the group, or if requests are prepared in this queue: nothing else
+    /// may be written to its ring. Takes forgotten requests out of it.
+    pub(crate) fn require_free(&self, cq: &mut Cq) -> Result {
+        cq.require_no_batch()?;
         match self.prepared.get() {
+            0 => Ok(()),
             FORGOTTEN => self.cancel(cq),
             _ => Err(Failed::of(Status::Prepared)),
         }
@@ -256,6 +255,20 @@ unsafe fn post_list<T: Carries>(queue: &mut SendQueue<T>, requests: &[Request]) 
     }
 }
 
+/// Posts requests to a queue that may not be free. See [`post`].
+///
+/// # Safety
+/// That of [`post`].
+#[cold]
+#[inline(never)]
+unsafe fn post_if_free(cq: &mut Cq, sq: &Sq, requests: &[Request]) -> (u32, Result) {
+    match sq.require_free(cq) {
+        // SAFETY: this function's contract.
+        Ok(()) => unsafe { (sq.post)(&mut cq.tables, sq.qpn, requests) },
+        Err(error) => (0, Err(error)),
+    }
+}
+
 /// Takes the send queue of a queue pair over from libibverbs. See `mlx5.h`.
 ///
 /// # Safety
@@ -354,10 +367,13 @@ pub unsafe extern "C" fn mlx5_sq_post(
     // SAFETY: this function's contract.
     let result = unsafe {
         on_sq(sq, |cq, sq| {
-            sq.require_free(cq)?;
             let requests = Request::list(requests, count)?;
             let result;
-            (done, result) = (sq.post)(&mut cq.tables, sq.qpn, requests);
+            (done, result) = if sq.is_free(cq) {
+                (sq.post)(&mut cq.tables, sq.qpn, requests)
+            } else {
+                post_if_free(cq, sq, requests)
+            };
             result
         })
     };
