@@ -1,6 +1,7 @@
 //! Properties of the ends of dynamic connections that only verbs report.
 
 use mlx5::ib::{Access, Dci, Dct};
+use mlx5::ring::{QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::attr::{DciStreams, Mtu, QpState};
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePairBuilder};
 use mlx5_model::Mode;
@@ -17,6 +18,21 @@ fn a_target_says_what_it_was_made_with() {
     assert_eq!(attributes.path_mtu, Some(Mtu::Mtu1024));
     assert_eq!(attributes.port, 1);
     assert!(attributes.access.contains(Access::REMOTE_ATOMIC));
+}
+
+/// libmlx5 would read the register of its queues, which it does not have.
+#[test]
+fn a_target_has_no_queue_to_be_taken_over() {
+    let rig = Rig::new(Mode::Trapped);
+    let mut b = Target::new(&rig);
+    let qp = b.qp.as_raw();
+    // SAFETY: the target is alive, and has no queue that anything else posts to.
+    let (sends, receives) = unsafe {
+        let sends = SendQueue::<Dci>::from_raw(qp, &mut b.completions, SendConfig::default());
+        let config = ReceiveConfig::default();
+        (sends.err(), ReceiveQueue::from_raw(qp, &mut b.completions, config).err())
+    };
+    assert_eq!((sends, receives), (Some(QueueError::NoQueue), Some(QueueError::NoQueue)));
 }
 
 #[test]

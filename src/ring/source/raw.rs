@@ -19,7 +19,7 @@ use super::{
     ReceiveIndex, ReceiveView, SENDABLE, SendView, WorkQueue, require,
 };
 use crate::error::{Errno, Error, QueueError};
-use crate::ib::{RawPacket, Transport};
+use crate::ib::{Dci, RawPacket, Transport};
 use crate::ring::UarMapping;
 use crate::wqe::{Limits, MAX_PACKETS};
 
@@ -43,6 +43,10 @@ impl QpView {
     /// # Safety
     /// `qp` is a live QP.
     pub(crate) unsafe fn new(qp: NonNull<ibv_qp>) -> Result<Self, QueueError> {
+        // SAFETY: the caller keeps the QP alive.
+        if unsafe { is_dc_target(qp) } {
+            return Err(QueueError::NoQueue);
+        }
         let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
         // SAFETY: the structures are integers and pointers, for which zeros are values. The caller
@@ -203,9 +207,20 @@ pub(crate) unsafe fn member(qp: NonNull<ibv_qp>) -> Member {
 /// # Safety
 /// `qp` is a live QP.
 pub(crate) unsafe fn query(qp: NonNull<ibv_qp>) -> Result<(u32, ibv_qp_init_attr), QueueError> {
+    // SAFETY: this function's contract.
+    unsafe { query_these(qp, bit::IBV_QP_STATE | bit::IBV_QP_CAP) }
+}
+
+/// Queries these attributes of a QP.
+///
+/// # Safety
+/// `qp` is a live QP.
+unsafe fn query_these(
+    qp: NonNull<ibv_qp>,
+    mask: bit,
+) -> Result<(u32, ibv_qp_init_attr), QueueError> {
     let mut attr = MaybeUninit::<ibv_qp_attr>::zeroed();
     let mut init = MaybeUninit::<ibv_qp_init_attr>::zeroed();
-    let mask = bit::IBV_QP_STATE | bit::IBV_QP_CAP;
     // SAFETY: the structures are integers and pointers, for which zeros are values. The caller
     // keeps the QP alive, and the library writes both structures, which live through the call.
     unsafe {
@@ -215,6 +230,24 @@ pub(crate) unsafe fn query(qp: NonNull<ibv_qp>) -> Result<(u32, ibv_qp_init_attr
         }
         Ok((attr.assume_init().qp_state, init.assume_init()))
     }
+}
+
+/// Returns whether a QP is a target of dynamic connections: it has no queue and no register, and
+/// `mlx5dv_init_obj` would read an address where one is. Initiators have the same type.
+///
+/// # Safety
+/// `qp` is a live QP.
+unsafe fn is_dc_target(qp: NonNull<ibv_qp>) -> bool {
+    // SAFETY: the caller keeps the QP alive; libibverbs sets these members at creation and does not
+    // change them.
+    let (qp_type, srq) = unsafe { ((*qp.as_ptr()).qp_type, (*qp.as_ptr()).srq) };
+    if qp_type != Dci::QP_TYPE || srq.is_null() {
+        return false;
+    }
+    // Before RTR, targets cannot be queried, and at no time for their capacity.
+    // SAFETY: the caller keeps the QP alive.
+    let queried = unsafe { query_these(qp, bit::IBV_QP_STATE) };
+    queried.map_or(true, |(_, init)| init.cap.max_send_wr == 0)
 }
 
 /// Moves a QP from SQE to RTS.
