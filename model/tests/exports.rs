@@ -5,6 +5,7 @@ mod support;
 
 use std::io;
 use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::c_int;
 use mlx5_model::stores;
@@ -16,6 +17,12 @@ use support::verbs::{ACCESS, Device, Done, Station, connect};
 const DMABUF: u16 = 18;
 /// `MLX5_IB_OBJECT_UAR`
 const UAR: u16 = 0x1008;
+
+/// Pages of freed UARs are used again, and stores are recorded for the whole process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A UAR of an open device.
 struct Uar {
@@ -67,6 +74,7 @@ fn register(station: &Station, fd: c_int) -> Result<*mut ibv_mr, c_int> {
 
 #[test]
 fn only_mapped_objects_of_the_open_device_are_exported() {
+    let _alone = alone();
     let (device, other) = (Device::open(0), Device::open(0));
     let uar = allocate(device);
     let fd = export(device, uar.offset).unwrap();
@@ -103,6 +111,7 @@ fn write(station: &Station, id: u64, length: usize, to: (u64, u32)) -> Done {
 
 #[test]
 fn a_write_of_a_device_is_stores_until_the_page_is_freed() {
+    let _alone = alone();
     let device = Device::open(0);
     let (one, peer) = (Station::new(device), Station::new(device));
     connect(&one, &peer);
@@ -159,6 +168,7 @@ fn a_write_of_a_device_is_stores_until_the_page_is_freed() {
 
 #[test]
 fn a_process_that_does_not_know_the_page_cannot_register_it() {
+    let _alone = alone();
     let device = Device::open(0);
     let uar = allocate(device);
     let fd = export(device, uar.offset).unwrap();
