@@ -1,4 +1,5 @@
-//! `cargo xtask newest`: third-party programs of newer distributions, unpatched, on the model.
+//! `cargo xtask newest`: third-party programs of newer distributions, unpatched, on the model; and the driver with
+//! their libraries.
 //!
 //! The tests of programs are built on this machine, and run in a root folder of each distribution, which
 //! has the packages of that distribution and nothing of this machine but the checkout and the builds.
@@ -46,6 +47,8 @@ const JUDGES: [Judges; 2] = [
     Judges {
         suite: "sid",
         executables: &[
+            // Exports dma-bufs by calls that older libraries lack.
+            "mlx5/devx",
             "model/connections",
             "model/dpdk",
             "model/programs",
