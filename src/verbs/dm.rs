@@ -152,7 +152,7 @@ impl DeviceMemory {
 
     /// Exports the memory as a dma-buf, by which another device reaches it: a GPU, or another HCA by
     /// [`register_dmabuf`](ProtectionDomain::register_dmabuf). The dma-buf has whole pages, and the memory
-    /// begins in it at [`dmabuf_offset`](Self::dmabuf_offset). Other allocations may lie on the last page.
+    /// begins in it at [`dmabuf_offset`](Self::dmabuf_offset).
     ///
     /// A processor cannot map the dma-buf. Only devices that reach each other over PCIe import it, and drivers
     /// that follow its revocation: it cannot be pinned, and so not be a [`Umem`](crate::devx::Umem).

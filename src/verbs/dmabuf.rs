@@ -161,3 +161,6 @@ impl fmt::Debug for DmaBufRegion {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests;
