@@ -214,7 +214,7 @@ rows! {
         [at_most(141.0).and(1.0 / 3.0, EXTENDED)];
     Bind: "memory window bound, UMR of three blocks", How::Post, [at_most(137.0)];
     Poll: "poll, one success", How::Poll,
-        [at_most(30.3), at_most_owned(38.0), at_most_header(54.0), at_most_library(190.0)];
+        [at_most(30.3), at_most_owned(38.0), at_most_header(54.0), at_most_library(165.0)];
     Empty: "poll, empty", How::Idle,
         [at_most(10.0), at_most_header(24.0), at_most_library(85.0)];
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];

@@ -334,7 +334,8 @@ int mlx5_cq_poll(struct mlx5_cq *cq, struct mlx5_completion *completions, uint32
 
 /* Polls like mlx5_cq_poll(), and writes when the device wrote each completion to the second array: a count of its clock,
  * as ibv_wc_read_completion_ts() returns it, or a time of day if the queue was made for that. mlx5dv_ts_to_ns() converts
- * counts. 0: the completion was compressed, and has no time. Thread: group. Cost: data path. */
+ * counts. 0: the completion has none, being a failure. Compressed ones have the time of the first of their block.
+ * Thread: group. Cost: data path. */
 int mlx5_cq_poll_timed(struct mlx5_cq *cq, struct mlx5_completion *completions, uint64_t *times, uint32_t capacity);
 
 /* Requests an event on the completion channel at the next completion, or, if solicited_only is not 0, at the next

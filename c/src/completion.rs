@@ -54,7 +54,7 @@ impl Completion {
     ///
     /// # Safety
     /// `to` is writable.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn put(polled: Polled, to: *mut Self) {
         // SAFETY: this function's contract.
         unsafe {
