@@ -127,7 +127,8 @@ enum mlx5_operation {
 	 * bytes. */
 	MLX5_OP_LARGE_SEND = 13,
 	/* Packets: each entry of sg_list is a packet. One completion reports all; with a failure, those before it may
-	 * have left. At most 58 entries; of MLX5_INLINE ones, each takes (4 + length) / 16 places, rounded up. */
+	 * have left. At most 58 entries, or 4 n - 3 in a ring of n < 16 blocks of 64 bytes; of MLX5_INLINE ones, each
+	 * takes (4 + length) / 16 places, rounded up. */
 	MLX5_OP_MULTI_PACKET = 14,
 	/* RC, UC, DC, XRC: binds the memory window whose key is rkey to the one entry of sg_list, memory of a region with
 	 * IBV_ACCESS_MW_BIND, with the rights in access (IBV_ACCESS_REMOTE_*); one of type 1 with num_sge 0: to nothing. The
@@ -183,8 +184,9 @@ enum {
 	MLX5_INTERLEAVED = 512,
 	/* CONFIGURE_KEY: for more pieces than fit into the request (52). The one entry of sg_list is registered memory of this
 	 * process with the list of pieces, a multiple of 64 bytes below 1 MiB. Each piece has 16 bytes, written by
-	 * mlx5dv_set_data_seg() of libmlx5's header; zeros are no piece. key_length has the bytes of all pieces. The
-	 * device reads the list until the request is complete. */
+	 * mlx5dv_set_data_seg() of libmlx5's header; zeros are no piece. Let the list begin at a multiple of 2048, as
+	 * Linux's lists do: it is not published what devices require. key_length has the bytes of all pieces. The device
+	 * reads the list until the request is complete. */
 	MLX5_LIST_IN_MEMORY = 1024
 };
 
@@ -296,7 +298,8 @@ enum mlx5_status mlx5_time_mask(struct ibv_context *context, uint64_t *mask);
 /* mlx5_cq_take() */
 enum {
 	/* Takes the completion queue over with completions that nothing has polled. Those of a queue that is then
-	 * taken over are dropped; others are polled as MLX5_OP_UNEXPECTED. */
+	 * taken over are dropped; others are polled as MLX5_OP_UNEXPECTED. A shared receive queue must have none: poll
+	 * them by ibv_poll_cq() before. */
 	MLX5_CQ_UNPOLLED = 1
 };
 
@@ -333,9 +336,8 @@ void mlx5_cq_abandon(struct mlx5_cq *cq);
 int mlx5_cq_poll(struct mlx5_cq *cq, struct mlx5_completion *completions, uint32_t capacity);
 
 /* Polls like mlx5_cq_poll(), and writes when the device wrote each completion to the second array: a count of its clock,
- * as ibv_wc_read_completion_ts() returns it, or a time of day if the queue was made for that. mlx5dv_ts_to_ns() converts
- * counts. 0: the completion has none, being a failure. Compressed ones have the time of the first of their block.
- * Thread: group. Cost: data path. */
+ * as ibv_wc_read_completion_ts() returns it. mlx5dv_ts_to_ns() converts it to a time of day. 0: a failure, which has none.
+ * Compressed completions have the time of the first of their block. Thread: group. Cost: data path. */
 int mlx5_cq_poll_timed(struct mlx5_cq *cq, struct mlx5_completion *completions, uint64_t *times, uint32_t capacity);
 
 /* Requests an event on the completion channel at the next completion, or, if solicited_only is not 0, at the next
@@ -373,8 +375,8 @@ enum {
 /* Takes the send queue of a queue pair of RC, UC, UD, XRC_SEND, RAW_PACKET or of a DC initiator (DCI) over. Posts
  * continue where libmlx5 stopped.
  *
- * requests: how many may be outstanding, at most as many as the queue holds. So many entries of cq are reserved, or
- * the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
+ * requests: how many may be outstanding; a number above what the queue holds is lowered to that. So many entries of cq are
+ * reserved, or the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
  *
  * Checked: the type of the queue pair (MLX5_STATUS_NOT_ON_TRANSPORT); it is in RTS (MLX5_STATUS_WRONG_STATE); it
  * completes on cq (MLX5_STATUS_WRONG_CQ); cq has free entries; this process has not taken it over already
@@ -408,6 +410,9 @@ void mlx5_sq_abandon(struct mlx5_sq *sq);
  * a later request of this queue), the caller keeps its memory registered, does not write what a SEND or WRITE reads,
  * and does not touch what a READ or atomic writes. If libmlx5 made the queue pair to put payload into completions
  * (its default: docs/c.md), the memory of READs and atomics is mapped in this process at the addresses given.
+ *
+ * While no signaled request is outstanding, the last place of the queue is for one: MLX5_STATUS_NOTHING_SIGNALED of any
+ * other. So a queue of one request takes signaled ones alone.
  *
  * sg_list, inline bytes and addresses are read during the call only. MLX5_STATUS_QUEUE_FULL,
  * _NOTHING_SIGNALED, _INLINE_TOO_LONG, _TOO_MANY_SGES, _SGE_TOO_LONG, _NOT_ON_TRANSPORT, _QUEUE_STOPPED,
@@ -495,8 +500,8 @@ enum mlx5_status mlx5_address_init_xrc(struct mlx5_address *address, uint32_t sr
 
 /* Takes the receive queue that a queue pair of RC, UC or UD has of its own over.
  *
- * receives: how many may be outstanding, at most as many as the queue holds. So many entries of cq are reserved, or
- * the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
+ * receives: how many may be outstanding; a number above what the queue holds is lowered to that. So many entries of cq are
+ * reserved, or the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
  *
  * Checked: the type of the queue pair; it is in INIT or later (MLX5_STATUS_WRONG_STATE); it has a receive queue of
  * its own (MLX5_STATUS_NO_QUEUE); it completes on cq; cq has free entries; this process has not taken it over
@@ -545,8 +550,8 @@ struct ibv_qp *mlx5_rq_ibv(const struct mlx5_rq *rq);
 /* Takes a shared receive queue over, of which all queue pairs and DC targets complete their receives on cq. One of
  * tag matching cannot be taken over.
  *
- * receives: how many may be outstanding, at most as many as the queue holds. So many entries of cq are reserved, or
- * the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
+ * receives: how many may be outstanding; a number above what the queue holds is lowered to that. So many entries of cq are
+ * reserved, or the call fails (MLX5_STATUS_CQ_TOO_SMALL). 0: as many as the queue holds, or fewer if cq has fewer left.
  *
  * Checked: no receive is outstanding (MLX5_STATUS_NOT_IDLE); cq has free entries; this process has not taken it over
  * already; where the context may give firmware commands, it is neither one of XRC nor of tag matching
@@ -577,8 +582,9 @@ enum mlx5_status mlx5_srq_take_xrc(struct ibv_srq *srq, struct mlx5_cq *cq, uint
 				   struct mlx5_srq **taken);
 
 /* Lets polls find the receives of a queue pair, or of a DC target (DCT), that was made with this shared receive queue.
- * Call it before the peer sends: a receive that completes earlier is polled as MLX5_OP_UNEXPECTED, and stays outstanding.
- * A DCT has its number from RTR on, and is attached then.
+ * Call it before the peer is told the number of the queue pair. A receive that completes earlier is lost: it is polled as
+ * MLX5_OP_UNEXPECTED, or dropped by this call, and keeps its place in the queue for good. A DCT has its number from RTR on,
+ * and is attached then.
  *
  * Checked: the type of the queue pair (RC, UC, UD, DCT: MLX5_STATUS_NOT_ON_TRANSPORT); it receives from this queue
  * (MLX5_STATUS_INVALID_ARGUMENT); it completes on the group's completion queue (MLX5_STATUS_WRONG_CQ); it is not attached
@@ -600,8 +606,8 @@ enum mlx5_status mlx5_srq_detach(struct mlx5_srq *srq, struct ibv_qp *qp);
 uint32_t mlx5_srq_reclaimed(struct mlx5_srq *srq, uint64_t *ids, uint32_t capacity);
 
 /* Ends the handle. srq can only be destroyed afterwards, and must be before the memory of outstanding receives is used.
- * Entries of cq stay reserved for outstanding receives. Discards the open batch of the group. Null is allowed.
- * Thread: group. */
+ * Entries of cq stay reserved for outstanding receives, whose completions are polled as MLX5_OP_UNEXPECTED. Discards the
+ * open batch of the group. Null is allowed. Thread: group. */
 void mlx5_srq_abandon(struct mlx5_srq *srq);
 
 /* Posts receives as mlx5_rq_post() does, for the queue pairs that are attached, or for messages of XRC. The completion
@@ -671,14 +677,14 @@ enum mlx5_status mlx5_packets_take(struct ibv_qp *qp, uint32_t receives, struct 
  * queue. It is a group of its own. Each receive takes many packets: a packet takes as many strides of its memory as
  * it needs.
  *
- * All functions below take the handle. A receive has one entry of at least so many bytes as a WQE has strides and a
- * stride has bytes, of which so many are used. It completes by the packet, or failure, with MLX5_PACKET_LAST.
+ * All functions below take the handle. A receive has one entry of at least strides per WQE x bytes per stride, of
+ * which so many are used. It completes by the packet, or failure, with MLX5_PACKET_LAST.
  *
  * So many entries of the completion queue are reserved as all receives have strides. If it has fewer, fewer receives
  * may be outstanding.
  *
  * Checked: wq is of libmlx5 (MLX5_STATUS_NOT_MLX5); this process has taken over neither already (MLX5_STATUS_IN_USE);
- * no device has larger strides (MLX5_STATUS_INVALID_ARGUMENT); the completion queue has an entry for each stride of a
+ * the sizes are ones that devices have (MLX5_STATUS_INVALID_ARGUMENT); the completion queue has an entry for each stride of a
  * receive (MLX5_STATUS_CQ_TOO_SMALL); no event waits on a channel that the completion queue has alone
  * (MLX5_STATUS_NOT_IDLE). Where the context may give firmware commands also: wq is striding (MLX5_STATUS_WRONG_KIND),
  * was made with these attributes (MLX5_STATUS_INVALID_ARGUMENT), and is in the state IBV_WQS_RDY

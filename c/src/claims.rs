@@ -41,7 +41,8 @@ impl Claim {
             match part {
                 Part::Completions => {
                     "the ibv_cq is taken over already: use that handle, or end it with \
-                     mlx5_cq_give_back or mlx5_cq_abandon before the ibv_cq is destroyed"
+                     mlx5_cq_give_back, mlx5_cq_abandon or mlx5_packets_abandon before the ibv_cq is \
+                     destroyed"
                 }
                 Part::Sends => {
                     "the ibv_qp's send queue is taken over already: use that handle, or end it \

@@ -211,9 +211,19 @@ impl fmt::Display for Cause {
                 "the device has no WQEs for several packets (enhanced_multi_pkt_send_wqe): post each \
                  by MLX5_OP_SEND",
             ),
-            Detail::Post(PostError::TooManyPackets) => f.write_str(
-                "the packets take more than one WQE holds, 58 units of 16 bytes: post them by several \
-                 requests",
+            Detail::Post(PostError::TooManyPackets(excess)) => write!(
+                f,
+                "the packets take {excess} units of 16 bytes in a request of this queue: post them by \
+                 several requests, or make the QP with a larger max_send_wr, up to 16"
+            ),
+            Detail::Post(PostError::TooManyEntries) => f.write_str(
+                "more pieces than one request can give a key: 52, or 51 with MLX5_INTERLEAVED. Put a list \
+                 of more into memory (MLX5_LIST_IN_MEMORY)",
+            ),
+            Detail::Post(PostError::HeaderLength { bytes }) => write!(
+                f,
+                "inline header of {bytes} bytes: longer than the QP has room for (max_inline_data, of \
+                 MLX5_OP_LARGE_SEND max_tso_header), or less than 14"
             ),
             Detail::Post(error) if self.status == Status::InvalidArgument => write!(f, "{error}"),
             Detail::Poll(error) => write!(f, "{error}"),

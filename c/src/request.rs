@@ -258,7 +258,7 @@ impl Request {
                 "flags {:#x} do not fit a {}: MLX5_SOLICITED is for SEND and WRITE_IMM, MLX5_INLINE for \
                  SEND, WRITE and MULTI_PACKET, MLX5_CHECKSUMS for packets, MLX5_INLINE_HEADER and \
                  MLX5_VLAN for SENDs of packets, MLX5_TYPE_2 and MLX5_ZERO_BASED for BIND_WINDOW, \
-                 MLX5_INTERLEAVED for CONFIGURE_KEY",
+                 MLX5_INTERLEAVED and MLX5_LIST_IN_MEMORY for CONFIGURE_KEY",
                 self.flags,
                 Operation::name(self.operation)
             ),

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use mlx5::ring::{ReceiveConfig, SharedKey, Srq as Queue};
+use mlx5::ring::{QueueError, ReceiveConfig, SharedKey, Srq as Queue};
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_type, ibv_srq};
 
 use crate::claims::{Claim, Part};
@@ -81,7 +81,15 @@ impl Srq {
         let config = ReceiveConfig { receives: if receives == 0 { u32::MAX } else { receives } };
         // SAFETY: this function's contract.
         let queue =
-            unsafe { Queue::from_raw(raw, found == Found::ByIndex, &mut cq.reader, config)? };
+            unsafe { Queue::from_raw(raw, found == Found::ByIndex, &mut cq.reader, config) };
+        let queue = queue.map_err(|error| match error {
+            QueueError::NotIdle => Failed::with(
+                Status::NotIdle,
+                "receives are outstanding, or were not polled: take the shared receive queue over before \
+                 any is posted, or poll all by ibv_poll_cq before mlx5_cq_take",
+            ),
+            other => other.into(),
+        })?;
         let Ok(key) = cq.tables.rc.insert_shared(queue) else { return Err(Failed::gone()) };
         cq.queues += 1;
         let (attached, reclaimed) = (Vec::new(), Vec::new());

@@ -65,7 +65,8 @@ statuses! {
         c"the object is not one of libmlx5: make it on a ConnectX by libibverbs or mlx5dv";
     /// The queue pair is in the wrong state.
     WrongState = 12,
-        c"wrong state of the queue pair: a send queue is taken in RTS, a receive queue in INIT or later";
+        c"wrong state: a send queue is taken in RTS, a receive queue in INIT or later, a work queue in \
+          RDY; a DC target is attached in RTR";
     /// The queue completes on another completion queue.
     WrongCq = 13,
         c"the queue completes on another completion queue: pass the handle of that one";

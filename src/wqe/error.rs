@@ -83,6 +83,8 @@ pub enum PostError {
         /// 64-byte blocks that are outstanding.
         outstanding: u32,
     },
+    /// The request takes more 64-byte blocks than the send queue's ring has, so it never fits.
+    LongerThanRing(Excess),
     /// More inline bytes than the queue was made for.
     /// The limit is [`Limits::max_inline`](super::Limits::max_inline).
     InlineTooLong(Excess),
@@ -107,17 +109,22 @@ pub enum PostError {
     WordTooShort,
     /// A copy by the HCA of no bytes.
     NothingToCopy,
-    /// A key's layout with more entries than one WQE holds, or a list by pointer that is empty, too
-    /// long, or not of whole fours.
+    /// A key's layout with more entries than one WQE holds.
     TooManyEntries,
+    /// A key's list in memory is empty, too long, or not of whole fours of entries.
+    ListLength {
+        /// Bytes of the list.
+        bytes: u32,
+    },
     /// A piece of an interleaved layout is over 65,535 bytes, with the gap after it.
     StrideTooLong,
     /// Several packets by one WQE, on a device that has no such WQEs.
     NoMultiPacket,
     /// A request for several packets without a packet.
     NoPackets,
-    /// More packets than one WQE holds, or longer ones.
-    TooManyPackets,
+    /// More packets than one WQE of the queue holds, or longer ones: 16-byte units, and
+    /// [`Limits::max_packets`](super::Limits::max_packets).
+    TooManyPackets(Excess),
     /// One of several packets is shorter than an Ethernet header.
     PacketTooShort,
     /// A WQE given as bytes: their number is 0, not a multiple of 16, or more than 1008.
@@ -174,6 +181,11 @@ impl fmt::Display for PostError {
                  those outstanding ({outstanding} blocks) is: signal this one, or call reclaim, \
                  then poll"
             ),
+            Self::LongerThanRing(excess) => write!(
+                f,
+                "the request takes {excess} 64-byte blocks, all that the send queue has: make the queue \
+                 pair with a larger max_send_wr, or the request shorter"
+            ),
             Self::InlineTooLong(excess) => write!(
                 f,
                 "inline payload too long, {excess} bytes: make the queue pair with a larger \
@@ -202,8 +214,13 @@ impl fmt::Display for PostError {
             ),
             Self::NothingToCopy => f.write_str("a copy by the HCA of no bytes"),
             Self::TooManyEntries => f.write_str(
-                "more entries than one request can give a key, or a list that is not of whole \
-                 fours",
+                "more entries than one request can give a key: 52, or 51 of an interleaved layout. Put \
+                 a list of more into memory (ListAt)",
+            ),
+            Self::ListLength { bytes } => write!(
+                f,
+                "a list of {bytes} bytes in memory for a key: its length is a multiple of 64 below \
+                 1 MiB, filled up with zeros"
             ),
             Self::StrideTooLong => f.write_str(
                 "piece and skip of an interleaved layout are together longer than 65,535 bytes",
@@ -213,9 +230,10 @@ impl fmt::Display for PostError {
                  each packet by a request of its own (EthSend)",
             ),
             Self::NoPackets => f.write_str("a request for several packets has no packet"),
-            Self::TooManyPackets => f.write_str(
-                "the packets take more than one WQE holds, 58 units of 16 bytes: post them by \
-                 several requests (EthMultiPacket::first_of)",
+            Self::TooManyPackets(excess) => write!(
+                f,
+                "the packets take {excess} units of 16 bytes in a WQE: post them by several requests \
+                 (EthMultiPacket::first_of), or make a queue of fewer than 16 blocks longer"
             ),
             Self::PacketTooShort => {
                 f.write_str("a packet is shorter than an Ethernet header, 14 bytes")

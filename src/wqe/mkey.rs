@@ -302,7 +302,7 @@ impl EncodeLayout for ListAt {
         let length = self.entries.length;
         // The field counts 16 bits of units.
         if length == 0 || length % 64 != 0 || length >= Self::LONGEST {
-            return Err(PostError::TooManyEntries);
+            return Err(PostError::ListLength { bytes: length });
         }
         Ok(())
     }

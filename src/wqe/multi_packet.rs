@@ -3,12 +3,12 @@
 use mlx5_sys::wqe::{ETH_L3_CSUM, ETH_L4_CSUM, opcode};
 
 use super::encode::setters;
+use super::error::{Excess, PostError};
 use super::ethernet::{START, checksums, segment};
 use super::{
     Block, Encode, EncodePayload, Inline, InlineBytes, InlineGather, Limits, Operation, Payload,
     Segments, Sge,
 };
-use crate::wqe::PostError;
 
 /// 16-byte units before the packets: a ctrl segment and an Ethernet segment.
 const BEFORE: u32 = 2;
@@ -191,7 +191,8 @@ impl<P: PacketPayload> List for Vec<P> {
 /// Each packet is whole, as in [`EthSend::new`](super::EthSend::new): at least 14 bytes, without the
 /// checksum at its end. All leave in their order, and one completion reports all of them.
 ///
-/// A WQE has space for 58 units of 16 bytes: one for a packet in memory, `(4 + length) / 16`, rounded
+/// A WQE has space for 58 units of 16 bytes, or fewer if the ring is shorter
+/// ([`Limits::max_packets`]): one for a packet in memory, `(4 + length) / 16`, rounded
 /// up, for one in the WQE, so 14 packets of 60 bytes. An inline packet is no longer than the queue's
 /// [`max_inline`](Limits::max_inline), and at most 924 bytes. [`first_of`](Self::first_of) splits a
 /// longer burst. If a packet fails, those before it may have left. The request fails as a whole.
@@ -304,7 +305,7 @@ impl<L: PacketList> Encode for EthMultiPacket<L> {
         }
         // So that the sum below does not overflow.
         if packets.len() > limits.max_packets as usize {
-            return Err(PostError::TooManyPackets);
+            return Err(PostError::TooManyPackets(Excess::new(packets.len(), limits.max_packets)));
         }
         for packet in packets {
             if packet.length() < ETHERNET_HEADER {
@@ -313,8 +314,9 @@ impl<L: PacketList> Encode for EthMultiPacket<L> {
             // An entry of its own list: a queue without entries still takes packets in memory.
             packet.check(&Limits { max_sge: 1, ..*limits })?;
         }
-        if self.body_ds() > BEFORE - 1 + limits.max_packets {
-            return Err(PostError::TooManyPackets);
+        let units = self.body_ds() - (BEFORE - 1);
+        if units > limits.max_packets {
+            return Err(PostError::TooManyPackets(Excess::new(units as usize, limits.max_packets)));
         }
         Ok(())
     }

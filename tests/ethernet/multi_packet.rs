@@ -157,11 +157,11 @@ fn what_is_no_burst_is_refused_before_it_is_posted() {
             a.send.post(1, EthMultiPacket::new([Sge::new(0, u32::MAX, 1)]))
         });
         for count in [59, 100] {
-            refused(PostError::TooManyPackets, &|a| {
+            refused(PostError::TooManyPackets(Excess::new(count, 58)), &|a| {
                 a.send.post(1, EthMultiPacket::new(vec![a.sge(0, 60); count]))
             });
         }
-        refused(PostError::TooManyPackets, &|a| {
+        refused(PostError::TooManyPackets(Excess::new(60, 58)), &|a| {
             a.send.post(1, EthMultiPacket::new([Inline(&[3; 60]); 15]))
         });
     }

@@ -315,7 +315,7 @@ fn what_no_request_can_say_is_refused_before_it_is_posted() {
         for length in [0, 16, 63, 1 << 20] {
             let entries = Sge { length, ..one };
             let layout = ListAt { entries, length: 1 };
-            let error = Err(PostError::TooManyEntries);
+            let error = Err(PostError::ListLength { bytes: length });
             assert_eq!(sends.post(1, key.configure().layout(layout)), error, "{length}");
         }
         // As many as fit.

@@ -1,3 +1,5 @@
+use mlx5::ring::Excess;
+
 use super::*;
 
 fn last() -> String {
@@ -57,7 +59,9 @@ fn texts_of_the_data_path_name_numbers_and_words_of_the_header() {
     }
     for error in [
         PostError::NoMultiPacket,
-        PostError::TooManyPackets,
+        PostError::TooManyPackets(Excess::new(59, 58)),
+        PostError::TooManyEntries,
+        PostError::ListLength { bytes: 16 },
         PostError::ReceiveTooShort { needed: 512 },
     ] {
         let text = text(error.into(), Status::InvalidArgument);

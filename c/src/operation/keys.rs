@@ -78,7 +78,12 @@ pub(super) unsafe fn configure<S: Sink<Rc>>(sink: &mut S, request: &Request) -> 
     let access = request.access(REMOTE.union(Access::LOCAL_WRITE))?;
     // SAFETY: this function's contract.
     let list = match unsafe { entries(request.sg_list, request.num_sge)? } {
-        [] => return Err(Failed::argument("sg_list is empty: it has the memory behind the key")),
+        [] => {
+            return Err(Failed::argument(
+                "sg_list is empty: it has the memory behind the key, or with MLX5_LIST_IN_MEMORY that of \
+                 the list",
+            ));
+        }
         list => list,
     };
     let key = ConfigureKey::new(request.rkey).access(access);

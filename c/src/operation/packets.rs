@@ -1,7 +1,7 @@
 //! Operations of raw packets.
 
 use mlx5::ib::RawPacket;
-use mlx5::ring::PostError;
+use mlx5::ring::{Excess, PostError};
 use mlx5::wqe::{EthMultiPacket, EthSend, EthTso, Inline, PacketList, Payload, Sge, WaitUntil};
 
 use super::{Carries, LARGE_SEND, MULTI_PACKET, NOP, SEND, Sink, WAIT_UNTIL, flagged, nop};
@@ -11,6 +11,9 @@ use crate::request::{CHECKSUMS, FENCED, INLINE, INLINE_HEADER, Request, SIGNALED
 
 /// More packets than any WQE has.
 const MOST_PACKETS: usize = 64;
+
+/// Units for packets in the longest WQE.
+const MOST_UNITS: u32 = 58;
 
 /// A packet, behind a header or not.
 struct Packet<'a, S> {
@@ -132,7 +135,7 @@ unsafe fn multi_packet<S: Sink<RawPacket>>(sink: &mut S, request: &Request) -> R
         }
         let mut inline = [Inline(&[]); MOST_PACKETS];
         let Some(inline) = inline.get_mut(..list.len()) else {
-            return Err(PostError::TooManyPackets.into());
+            return Err(PostError::TooManyPackets(Excess::new(list.len(), MOST_UNITS)).into());
         };
         for (packet, entry) in inline.iter_mut().zip(list) {
             *packet = Inline(inline_bytes(entry)?);

@@ -170,7 +170,7 @@ static void configure_by_list(struct end *a, struct end *b, uint32_t lkey)
 	made.num_sge = 1;
 	two[0].length -= 16;
 	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(b->sq, &made, 1, NULL));
-	CHECK(strstr(mlx5_last_error(), "whole fours"));
+	CHECK(strstr(mlx5_last_error(), "multiple of 64"));
 	made.sg_list = &memory;
 	made.flags |= MLX5_INTERLEAVED;
 	IS(MLX5_STATUS_INVALID_ARGUMENT, mlx5_sq_post(b->sq, &made, 1, NULL));

@@ -9,8 +9,8 @@ use crate::cqe::Completion;
 use crate::ring::random::{Random, rounds};
 use crate::ring::{Excess, PostError};
 use crate::wqe::{
-    CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, LocalInvalidate, Nop, RdmaRead,
-    RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
+    CompareSwap, ConfigureKey, FetchAdd, Inline, InlineBytes, InlineGather, LocalInvalidate, Nop,
+    RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
 };
 
 /// A request, and how the oracle lays it out.
@@ -431,6 +431,26 @@ fn limits_are_what_fits_the_ring() {
     let sq = Sq::new(&mut cq, 1, 0, 0);
     // One block is four segments: ctrl, remote address, two of payload.
     assert_eq!(sq.queue.limits(), Limits { max_sge: 2, max_inline: 28, max_packets: 0 });
+}
+
+#[test]
+fn a_request_longer_than_the_ring_never_fits() {
+    let mut cq = Cq::new(16, 64, 0);
+    let mut sq = Sq::new(&mut cq, 4, 0, 0);
+    let pieces = [Sge::new(0x1000, 8, 1); 52];
+    let error = |blocks| Err(PostError::LongerThanRing(Excess::new(blocks, 4)));
+    for (pieces, posted) in
+        [(&pieces[..3], Ok(())), (&pieces[..9], error(5)), (&pieces[..], error(15))]
+    {
+        let request = ConfigureKey::new(0x100).layout(pieces).signaled();
+        // SAFETY: no HCA is there.
+        unsafe {
+            assert_eq!(sq.queue.batch().append(1, request), posted);
+            if posted.is_err() {
+                assert_eq!(sq.queue.post(1, request), posted);
+            }
+        }
+    }
 }
 
 /// By each way of posting: singly, by address, of several blocks, and in batches.

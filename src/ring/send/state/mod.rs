@@ -19,8 +19,8 @@ use super::ready::Ready;
 use super::shadow::{Entry, Shadow};
 use super::wqes;
 use crate::ib::{Counter, Shape};
-use crate::ring::PostError;
 use crate::ring::source::CompletionOrder;
+use crate::ring::{Excess, PostError};
 
 /// A point between two WQEs of a send queue.
 ///
@@ -411,6 +411,10 @@ impl SendState {
         signaled: bool,
         expects_cqe: impl FnOnce() -> bool,
     ) -> Result<(), PostError> {
+        if blocks > self.shape().entries() {
+            let excess = Excess::new(blocks as usize, self.shape().entries());
+            return Err(PostError::LongerThanRing(excess));
+        }
         let (free, slots) = self.free(at);
         let fits = blocks <= free && slots != 0;
         if fits && signaled {

@@ -123,6 +123,10 @@ impl Case {
             return Err(PostError::WrongState);
         }
         let (free, slots) = self.free();
+        let ring = self.state.shape().entries();
+        if blocks > ring {
+            return Err(PostError::LongerThanRing(Excess::new(blocks as usize, ring)));
+        }
         let kept = if signaled { 0 } else { self.kept() };
         if blocks + kept <= free && kept < slots {
             return Ok(());

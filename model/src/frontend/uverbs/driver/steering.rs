@@ -266,11 +266,14 @@ impl Rule {
         /// `MLX5_FLOW_DESTINATION_TYPE_FLOW_TABLE`, `_TIR`
         const TABLE: u64 = 1;
         const TIR: u64 = 2;
+        /// `MLX5_SET_FTE_MODIFY_ENABLE_MASK_*`: action, tag, destinations and counters.
+        const ALL_PARTS: u32 = 0xf;
         let places = self.places();
         let counters = distinct(self.actions.iter().filter_map(|action| action.counter));
         let mut command =
             Command::new(opcode::SET_FLOW_TABLE_ENTRY, set_fte_in::SIZE, set_fte_out::SIZE);
         command.set(set_fte_in::OP_MOD, u32::from(again));
+        command.set(set_fte_in::MODIFY_ENABLE_MASK, if again { ALL_PARTS } else { 0 });
         command.set(set_fte_in::TABLE_TYPE, self.kind);
         command.set(set_fte_in::TABLE_ID, table);
         command.set(set_fte_in::FLOW_INDEX, self.index);
