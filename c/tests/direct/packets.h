@@ -299,13 +299,29 @@ static void misuse_of_packet_queues(struct wire *wire)
 	CHECK(ibv_destroy_qp(rc) == 0 && other == NULL);
 }
 
+/* A receive that is too short stops the queue. */
+static void short_receive(const struct wire *wire, struct handles *handles)
+{
+	struct ibv_sge entry = slot_of(wire, 8, PACKET);
+	struct mlx5_request made = request(9, MLX5_OP_SEND, MLX5_SIGNALED | MLX5_INLINE);
+	struct mlx5_packet packet;
+	made.sg_list = &entry;
+	made.num_sge = 1;
+	post_slot(wire, handles, 5, PACKET / 2);
+	write_packet(wire, wire->memory + 8 * SLOT, PACKET, 9);
+	OK(mlx5_sq_post(handles->sq, &made, 1, NULL));
+	sent(handles, 9);
+	packet = next_packet(handles);
+	CHECK(packet.id == 5 && packet.status == IBV_WC_LOC_LEN_ERR && packet.timestamp == 0);
+	post_slot(wire, handles, 6, SLOT);
+	packet = next_packet(handles);
+	CHECK(packet.id == 6 && packet.status == IBV_WC_WR_FLUSH_ERR);
+}
+
 static void packets(void)
 {
 	struct wire wire;
 	struct handles handles;
-	struct mlx5_packet packet;
-	struct ibv_sge entry;
-	struct mlx5_request made = request(9, MLX5_OP_SEND, MLX5_SIGNALED | MLX5_INLINE);
 	open_device();
 	open_wire(&wire);
 	misuse_of_packet_queues(&wire);
@@ -317,18 +333,7 @@ static void packets(void)
 	multi_packet(&wire, &handles, MLX5_INLINE);
 	times(&wire, &handles);
 	misuse_of_packets(&wire, &handles);
-
-	/* A receive that is too short. */
-	post_slot(&wire, &handles, 5, PACKET / 2);
-	write_packet(&wire, wire.memory + 8 * SLOT, PACKET, 9);
-	entry = slot_of(&wire, 8, PACKET);
-	made.sg_list = &entry;
-	made.num_sge = 1;
-	OK(mlx5_sq_post(handles.sq, &made, 1, NULL));
-	sent(&handles, 9);
-	packet = next_packet(&handles);
-	CHECK(packet.id == 5 && packet.status == IBV_WC_LOC_LEN_ERR);
-
+	short_receive(&wire, &handles);
 	OK(mlx5_sq_give_back(handles.sq));
 	OK(mlx5_cq_give_back(handles.cq));
 	mlx5_packets_abandon(handles.packets);

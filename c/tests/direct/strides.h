@@ -259,6 +259,41 @@ static void misuse_of_work_queues(void)
 	CHECK(other == NULL);
 }
 
+/* A receive of a wrong key stops the queue, until it went from ERR, which Linux is told of, through RESET. */
+static void wrong_key(const struct striding *queue, const struct wire *wire, struct handles *handles)
+{
+	struct mlx5dv_striding_rq_init_attr attr = stride_attributes();
+	struct wire other = *wire;
+	struct ibv_mr mr = *wire->mr;
+	struct mlx5_packet packet;
+	struct ibv_wq_attr reset;
+	mr.lkey ^= 1;
+	other.mr = &mr;
+	OK(post_wqe(&other, handles->packets, 0, WQE));
+	/* The strides that are left before have no room for it. */
+	send_packet(wire, handles, STRIDES * STRIDE, 5);
+	do
+		packet = next_packet(handles);
+	while (packet.status == IBV_WC_SUCCESS);
+	CHECK(packet.status == IBV_WC_LOC_PROT_ERR && packet.timestamp == 0);
+	OK(post_wqe(wire, handles->packets, 1, WQE));
+	do
+		packet = next_packet(handles);
+	while (packet.id != 1);
+	CHECK(packet.status == IBV_WC_WR_FLUSH_ERR);
+	mlx5_packets_abandon(handles->packets);
+	memset(&reset, 0, sizeof(reset));
+	reset.attr_mask = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE;
+	reset.curr_wq_state = IBV_WQS_ERR;
+	reset.wq_state = IBV_WQS_RESET;
+	CHECK(ibv_modify_wq(queue->wq, &reset) == 0);
+	ready_wq(queue->wq);
+	OK(mlx5_packets_take_striding(queue->wq, &attr, &handles->packets));
+	OK(post_wqe(wire, handles->packets, 3, WQE));
+	send_packet(wire, handles, PACKET, 6);
+	arrived_at(wire, handles, 3, 0, PACKET, 6, 0);
+}
+
 static void strides(void)
 {
 	struct mlx5dv_striding_rq_init_attr attr = stride_attributes();
@@ -318,6 +353,7 @@ static void strides(void)
 	OK(post_wqe(&wire, handles.packets, 3, WQE));
 	send_packet(&wire, &handles, PACKET, 77);
 	arrived_at(&wire, &handles, 3, 0, PACKET, 77, 0);
+	wrong_key(&queue, &wire, &handles);
 	mlx5_packets_abandon(handles.packets);
 	OK(mlx5_sq_give_back(handles.sq));
 	OK(mlx5_cq_give_back(handles.cq));

@@ -125,14 +125,13 @@ pub(crate) fn modify(file: &CommandFile, request: &Request) -> Result<()> {
     let mut state = file.state();
     state.context()?;
     let wq = state.get_mut::<Wq>(asked.wq_handle)?;
-    if asked.attr_mask & CURRENT != 0 && card(asked.curr_wq_state)? != wq.state {
-        return Err(Errno::EINVAL);
-    }
+    // Linux tells the device what the program says, who may know that the queue has failed.
+    let from = if asked.attr_mask & CURRENT == 0 { wq.state } else { card(asked.curr_wq_state)? };
     if asked.attr_mask & STATE == 0 {
         return Ok(());
     }
     let to = card(asked.wq_state)?;
-    raw::modify_rq(file, wq.uid, wq.number, (wq.state, to))?;
+    raw::modify_rq(file, wq.uid, wq.number, (from, to))?;
     wq.state = to;
     Ok(())
 }
