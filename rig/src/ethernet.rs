@@ -1,6 +1,7 @@
 //! The model with a port of Ethernet, and addresses of packets.
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::Rig;
 
@@ -25,9 +26,18 @@ pub fn rig() -> Rig {
     Rig::new(mlx5_model::Mode::Trapped)
 }
 
-/// Returns the Ethernet address of a group that no other process uses: tests of all share one link. A
+thread_local! {
+    /// The number of this thread: each test has one.
+    static THREAD: u8 = {
+        static NEXT: AtomicU8 = AtomicU8::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+/// Returns the Ethernet address of a group that no other process or thread uses: all tests share one link. A
 /// port gives back only packets to groups and to its own address, and the sides of a test share one.
 pub fn address(number: u8) -> [u8; 6] {
-    let [a, b, c, d] = std::process::id().to_be_bytes();
-    [3, a, b, c, d, number]
+    // Linux has at most 2^22 processes.
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    [3, a, b, c, THREAD.with(|thread| *thread), number]
 }
